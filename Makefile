@@ -8,6 +8,8 @@ PROFILE ?= ci
 JOBS ?= 2
 # Tests at once: many of them wait for a process.
 TESTERS ?= 3
+# Some images set it. Every process that a test starts would then compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: install gate test test-all test-nightly lint selfcheck checks check-faults check-release docs tool dist lock clean
 

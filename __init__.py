@@ -3,6 +3,17 @@
 Names of the library are imported on first use, since they need Hypothesis.
 """
 
+import os
+import signal
+import sys
+
+# Until the command line handles Ctrl-C (`gate.cli.start`), a traceback of our imports helps nobody.
+if (
+    os.path.basename(sys.argv[0]) == "schedproof"
+    and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+):
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

@@ -1,1 +1,1 @@
-"""What surrounds the checks: files, targets, verdicts, reports and the command line."""
+"""Everything around the checks: files, targets, verdicts, reports and the command line."""

@@ -1,9 +1,9 @@
 """Take, publish and give back the blocks of a request. A published block can be found by its
 content.
 
-The four systems share this mechanism. Each system decides when blocks are taken and published,
-which freed block is handed out first, and whether the index keeps all blocks with equal content or
-only the newest. Counts are in blocks, lengths in tokens.
+All systems share this mechanism. Each system decides when blocks are taken and published, which
+freed block is handed out first, and whether the index keeps all blocks with equal content or only
+the newest. Counts are in blocks, lengths in tokens.
 """
 
 from collections.abc import Container
@@ -29,7 +29,7 @@ def missing_blocks(sequence: Sequence, covered: int, block_size: int) -> int:
 
 
 def hold(pool: Pool, sequence: One, covered: int, block_size: int) -> tuple[One, Pool]:
-    """Return the request with blocks for its first `covered` tokens, and the pool."""
+    """Return the request with blocks for its first `covered` tokens, and the remaining pool."""
     missing = missing_blocks(sequence, covered, block_size)
     if missing <= 0:
         return sequence, pool
@@ -64,10 +64,8 @@ def publish_full(
 def freed(
     sequence: Sequence, held: Container[int], block_size: int
 ) -> list[tuple[int, Content | None]]:
-    """Return the blocks that the request gives back, each with the content by which it can be
-    found.
-
-    The last block comes first. Blocks `held` by others are not given back (ALL-R09).
+    """Return the blocks that the request gives back, the last block first, each with the content by
+    which it can be found. Blocks that others hold (`held`) are not given back (ALL-R09).
     """
     return [
         (

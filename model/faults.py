@@ -1,4 +1,4 @@
-"""Faults of a target itself, which are not rules that its scheduler breaks.
+"""Faults of a target itself, as opposed to rules that its scheduler breaks.
 
 The gate reports a fault as a hang (rule "never hangs"), a crash, or a broken target. As a string, a
 fault is one line that says what happened, and during which operation.

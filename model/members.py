@@ -54,7 +54,7 @@ def changed(queue: tuple[Member, ...], by: Mapping[str, Member]) -> tuple[Member
 
 
 def completing(state: Any, completes: bool) -> Any:
-    """Return the state, updated to record whether a decision completes in the next step."""
+    """Return the state with a record of whether a decision completes in the next step."""
     return state._replace(completes_next=completes)
 
 

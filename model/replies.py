@@ -140,7 +140,7 @@ def read_ok(op: str, reply: Any) -> str | None:
     if (op, error) in (("add", "rejected"), ("abort", "unsupported")):
         return _text(reply.get("message"))
     raise AdapterFault(
-        op, f"error {error!r} ({_text(reply.get('message'))}) does not belong here", ""
+        op, f"error {error!r} ({_text(reply.get('message'))}) is not valid in this reply", ""
     )
 
 

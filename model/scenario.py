@@ -73,21 +73,21 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     Connectors. `external_tokens`: the number of prompt tokens that a connector can load.
     `load_steps`: how many steps the load takes, after the step that parks the request.
     `load_fails_at`: the first token at which the load fails. `load_deferrals`: how often the
-    connector says that it does not know yet. `send_steps`: sending the blocks of the request
-    starts in the step after its last token, and takes this many steps more; None means that nothing
-    is sent. `send_aborted`: whether blocks are sent even if the request is aborted; sending then
-    starts at once.
+    connector answers that it does not know yet how many tokens it has. `send_steps`: the blocks of
+    the request are sent in the step after its last token, and in this many steps after that one;
+    None means that nothing is sent. `send_aborted`: whether blocks are sent even if the request is
+    aborted; sending then starts at once.
 
     Other features. `encoder_inputs`: the segments of the prompt, by number from 0, that an encoder
     computes before the model does. `cache_salt` and `lora`: requests with different salts or
-    adapters never share blocks, even for equal tokens. `grammar_steps`: for how many steps after
-    the request's arrival the grammar of its structured output is being compiled; with
-    `grammar_fails`, the grammar then turns out to be invalid. `turns`: with streaming inputs, the
-    turns of the session after the first one; the session ends with the last of them. `tool_steps`:
-    with a main loop, for how many steps after the request's arrival the tool of its session still
-    runs; until then, a router holds the request back. `sent_as`: the id under which the target sees
-    the request, which an earlier request has used. If that request is still active, the target sees
-    the request's own id instead.
+    adapters never share blocks, even for equal tokens. `grammar_steps`: the number of steps after
+    the request's arrival for which the grammar of its structured output is being compiled; with
+    `grammar_fails`, it then turns out to be invalid. `turns`: with streaming inputs, the turns of
+    the session after the first one; the session ends with the last of them. `tool_steps`: with a
+    main loop, the number of steps after the request's arrival for which the tool of its session
+    still runs; until then, a router holds the request back. `sent_as`: the id under which the
+    target sees the request; an earlier request has used this id. If that request is still active,
+    the target sees the request's own id instead.
     """
 
     id: Name
@@ -130,8 +130,9 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     @property
     def whole(self) -> tuple[int, int]:
-        """Return the tokens before the last turn's output, and the last turn's max_tokens; without
-        further turns, these are the lengths of prompt and output."""
+        """Return the number of tokens before the last turn's output, and the last turn's
+        max_tokens. For a request with a single turn, these are the lengths of its prompt and its
+        output."""
         if not self.turns:
             return self.prompt_len, self.max_tokens
         inputs = sum(turn.prompt_len for turn in self.turns)

@@ -1,4 +1,4 @@
-"""A request inside a scheduler: the state that all four systems share."""
+"""A request inside a scheduler: the state that all systems share."""
 
 from typing import Any, Self
 
@@ -29,7 +29,8 @@ class Sequence(Record, frozen=True):
 
     @classmethod
     def of(cls, request: Request, **more: Any) -> Self:
-        """Return a request that has just arrived. `more` sets fields that only one system has."""
+        """Return a request that has just arrived. `more` contains fields that only one system
+        has."""
         return cls(
             request.id,
             request.prompt_len,

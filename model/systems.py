@@ -237,7 +237,7 @@ def check_size(
             f"$.requests[{together[0]}]",
             f"{largest.prompt_len + largest.max_tokens:,} tokens: the requests that may run "
             f"together ({len(together):,}) hold {blocks:,} blocks; valid: at most "
-            f"{MOST_BLOCKS:,}, for example by $.config.num_blocks",
+            f"{MOST_BLOCKS:,} (you can set $.config.num_blocks)",
         )
 
 

@@ -1,4 +1,4 @@
-"""What the solver knows about each registered system: its scopes, proofs and contracts.
+"""The solver's parts of each registered system: its scopes, proofs and contracts.
 
 This module does not import Z3, because that takes a third of a second.
 """
@@ -74,7 +74,7 @@ class SystemSpace(NamedTuple):
     Attributes:
         scopes: its scopes, the smallest first.
         limit_key: the configuration key that takes the limits of a scope as values.
-        limit_name: the word for a limit in reports.
+        limit_name: what reports call a limit.
         models: builds the models of a revision in one configuration: one model for each limit, in
             ascending order of the limits. The last argument names a formula that replaces the
             revision's own; None keeps it.

@@ -125,10 +125,10 @@ def _release(version: str) -> Version | None:
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A rule: its statement, the document that states it, and the fields needed to check it.
 
-    `changes`: its statements from later releases on, oldest first; `worded` applies them.
+    `changes`: the rule's new statements in later releases, oldest first; `worded` applies them.
     `planned`: why it has no predicate yet. `unchecked`: why it has no predicate of its own;
     `reason` is then one of `REASONS`, and `stands_in` names the rules that cover it. `beside`: the
-    revision that the user chose for lockstep, whose model runs alongside the target.
+    revision whose model runs alongside the target because the user chose it for lockstep.
     """
 
     id: str
@@ -257,10 +257,16 @@ def select(rules: Sequence[Rule], ids: Iterable[str]) -> tuple[Rule, ...]:
         owner = next((name for name in SYSTEMS if _has(name, unknown)), None)
         if owner is not None:
             raise CatalogueError(f"no rule {unknown!r} here: it is a rule of {owner}")
-        close = difflib.get_close_matches(unknown.upper(), known)
+        close = [rule for rule in known if _bare(rule) == _bare(unknown)]
+        close = close or difflib.get_close_matches(unknown.upper(), known)
         hint = f"; did you mean {' or '.join(close)}?" if close else ";"
         raise CatalogueError(f"no rule {unknown!r}{hint} `schedproof rules` lists the rules")
     return tuple(rule for rule in rules if rule.id in wanted)
+
+
+def _bare(rule_id: str) -> str:
+    """Return an id without the zeros before its number: SPY-R7 means SPY-R07."""
+    return re.sub(r"(?<!\d)0+(?=\d)", "", rule_id.upper())
 
 
 def _has(system: str, rule_id: str) -> bool:
@@ -268,8 +274,7 @@ def _has(system: str, rule_id: str) -> bool:
 
 
 def meant(rules: Sequence[Rule], words: Iterable[str]) -> dict[str, bool]:
-    """Return the ids of the rules that the words select; the value is whether a word names the rule
-    itself.
+    """Map the id of each rule that the words select to whether a word names the rule itself.
 
     A word is an id, which names a rule itself, or a pattern such as ALL-*, which selects every
     checked rule that matches.

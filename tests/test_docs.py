@@ -25,8 +25,11 @@ import typer
 from packaging.requirements import Requirement
 
 from schedproof.gate.cli import app
+from schedproof.solver.spyre.proofs_by_rule import limit_lemmas
 from schedproof.spec.catalogue import load
 from schedproof.spec.systems import SYSTEMS
+
+from .command_line import runner
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(
@@ -78,8 +81,10 @@ def name_of(page):
 
 
 NEW_SYSTEM = "docs/guides/new-system.md"
+# Two of its commands prove all lemmas on the limit, each for a minute.
+PROVES = "docs/tutorials/formula.md"
 RUN = [
-    name_of(page)
+    pytest.param(name_of(page), marks=pytest.mark.nightly if name_of(page) == PROVES else ())
     for page in pages()
     if "```console" in page.read_text(encoding="utf-8") and name_of(page) != NEW_SYSTEM
 ]
@@ -88,16 +93,41 @@ RUN = [
 @pytest.mark.slow
 @pytest.mark.parametrize("page", RUN)
 def test_a_page_works_word_for_word(page, tmp_path):
+    assert_works(page, tmp_path, assert_shows)
+
+
+@pytest.mark.slow
+def test_the_page_that_proves_works_with_the_lemmas_on_the_formula(tmp_path, monkeypatch, capfd):
+    """The lemmas on the step do not depend on the formula: test_certificate proves them."""
+
+    def without_step(*query):
+        return [group for group in limit_lemmas(*query) if "step, run with" not in group.title]
+
+    def assert_shows_in_this_process(command, folder):
+        result = run(*shlex.split(command.words)[1:])
+        assert re.fullmatch(as_pattern(command.shown), result.out), result
+
+    place = "schedproof.gate.search.spyre.volumetric"
+    monkeypatch.setattr(f"{place}.limit_lemmas", without_step)
+    monkeypatch.setattr(f"{place}.bounded", lambda seconds, work, *args: work(*args))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+    run = runner(monkeypatch, capfd)
+    assert_works(PROVES, tmp_path, assert_shows_in_this_process)
+
+
+def assert_works(page, folder, assert_shows):
     ran = 0
     for kind, role, name, block in BLOCK.findall((ROOT / page).read_text()):
         if role == "title":
-            (tmp_path / name).write_text(block)
+            (folder / name).write_text(block)
         elif role == "replace":
-            replace_line(tmp_path / name, block)
+            replace_line(folder / name, block)
         elif kind == "console":
             for command in commands(block):
                 if not command.words.startswith(INSTALLS):
-                    assert_shows(command, tmp_path)
+                    assert_shows(command, folder)
                     ran += 1
     assert ran >= 1
 

@@ -83,8 +83,8 @@ def _findings(console: Console, ledger: Ledger, out: Path) -> tuple[int, int]:
             doubtful += 1
             say(
                 console,
-                f"{failure.rule} ({where}): was not broken again in the same run, so this does "
-                "not count",
+                f"{failure.rule} ({where}): not broken again when the same run was replayed, so "
+                "this does not count",
             )
             continue
         broken += 1

@@ -65,7 +65,7 @@ def command(
     if show:
         running = (budget, items, workers, cluster, seed, system, revision, rule, target)
         if any(value is not None for value in running):
-            raise InputError("--report", "runs nothing; valid with it: --ledger, --out")
+            raise InputError("--report", "runs nothing; valid together with it: --ledger, --out")
         from ..campaign.ledger import read_ledger
         from ..campaign.report import report
 

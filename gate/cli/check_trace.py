@@ -112,7 +112,7 @@ def command(
         write_perfetto(perfetto, runs)
     print_trace_verdict(console, verdict, explain)
     if interrupted:
-        output.fail(f"{why()}: the verdict covers only the lines before {judge.line + 2}")
+        output.fail(f"{why()}: the verdict covers only the lines before line {judge.line + 2}")
     raise typer.Exit(verdict.exit_code)
 
 
@@ -149,5 +149,7 @@ def check_rules(words: Sequence[str], system: str | None, explain: bool) -> list
     known = {rule.id: rule for name in systems for rule in load(name)}
     ids = meant([*known.values()], rule_words("--rule", words))
     if ids.get(LOCKSTEP) and not explain:
-        raise InputError("--rule", f"{LOCKSTEP} compares with the model; valid: with --explain")
+        raise InputError(
+            "--rule", f"{LOCKSTEP} compares with the model; valid only together with --explain"
+        )
     return [rule_id for rule_id in ids if explain or rule_id != LOCKSTEP]

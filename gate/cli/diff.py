@@ -166,7 +166,8 @@ class Begun(NamedTuple):
 
 
 def _live(begun: Begun, specs: Sequence[TargetSpec], setting: Setting) -> int:
-    """Run both targets: a gate without rules on the first one, with the second one as its base."""
+    """Run both targets: a gate on the first target, with the second target as its base. The gate
+    judges no rules."""
     options = _options(begun, specs[0], specs[1], setting)
     findings: list[DiffFinding] = []
     reported = SideNames(
@@ -194,7 +195,7 @@ def _live(begun: Begun, specs: Sequence[TargetSpec], setting: Setting) -> int:
         _, results = run_gate(options, Deviations(), reporter, begun.notice, keep)
     except ConfigRefused as refusal:
         words = str(refusal).replace("the target refuses the configuration of every scale: ", "")
-        raise ConfigRefused(f"no scale is accepted by both targets: {words}") from None
+        raise ConfigRefused(f"there is no scale that both targets accept: {words}") from None
     finally:
         reporter.close()
     return _code(results, findings)
@@ -352,5 +353,5 @@ def _check_one_question(
     given = [key for key, value in options.items() if value not in (None, [])]
     if since is not None and given:
         raise InputError(
-            given[0], f"{options[given[0]]}: --since sets this itself; valid: without it"
+            given[0], f"{options[given[0]]}: --since determines this itself; omit the option"
         )

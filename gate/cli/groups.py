@@ -116,6 +116,10 @@ class Command(typer.core.TyperCommand):
         for param in self.params:
             if param.param_type_name == "option" and not param.metavar:
                 param.metavar = next((VALUES[opt] for opt in param.opts if opt in VALUES), None)
+            if isinstance(param, typer.core.TyperOption) and "[default:" in (param.help or ""):
+                param.show_default = False  # else a default from the project file is added to it
+        if self.short_help and not self.help:  # `python -OO` keeps no docstrings
+            self.help = f"{self.short_help[0].upper()}{self.short_help[1:]}."
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         args, wants_all = without_all(args)
@@ -123,6 +127,9 @@ class Command(typer.core.TyperCommand):
         options: list[Any] = [param for param in self.params if param.param_type_name == "option"]
         for option in options:
             option.hidden = any(name in rare for name in option.opts)
+        for param in self.params:
+            if param.required and ctx.lookup_default(param.name) is not None:
+                param.required = False  # the project file names it
         self.epilog = "\n\n".join(filter(None, [example(self.name or ""), ALL * bool(rare)]))
         return super().parse_args(ctx, args)
 
@@ -153,7 +160,13 @@ def _load(name: str) -> Any:
     module: Any = import_module(f"{__package__}.{name.replace('-', '_')}")
     if hasattr(module, "command"):
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        as_command = app.command(name, epilog=example(name), context_settings=SETTINGS, cls=Command)
+        as_command = app.command(
+            name,
+            epilog=example(name),
+            short_help=next(group[name] for group in GROUPS.values() if name in group),
+            context_settings=SETTINGS,
+            cls=Command,
+        )
         as_command(module.command)
     else:
         app = module.app

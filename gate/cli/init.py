@@ -42,7 +42,7 @@ def write_files(folder: Path, system: str, revision: str) -> list[Written]:
     for name, text in texts(system, revision).items():
         path = folder / name
         if os.path.lexists(path) and not path.is_file():
-            raise FileError(f"{path}: not a regular file; valid: a file, or none")
+            raise FileError(f"{path}: not a regular file; remove it, or use another folder")
         full = path.is_file() and path.stat().st_size > 0
         extended = path.name == str(FILE)
         written.append(Written(path, kept=full and not extended))
@@ -111,7 +111,7 @@ def _of_the_model(system: str, revision: str) -> dict[str, object]:
 
 
 def address() -> tuple[str, bool]:
-    """Return the argument of `pip install` that gives this schedproof, and whether its
+    """Return the argument with which `pip install` installs this schedproof, and whether its
     repository is known."""
     try:
         origin = importlib.metadata.distribution("schedproof").read_text("direct_url.json")

@@ -103,5 +103,5 @@ def command(
     words = shlex.join(["schedproof", "matrix", *releases, *options])
     write(out / "matrix.json", output.as_json(matrix))
     write(out / "matrix.md", page_of(matrix, words, note).encode())
-    output.say(console, f"{out / 'matrix.md'}: {len(matrix.rows)} rows of broken rules")
+    output.say(console, f"{out / 'matrix.md'}: {len(matrix.rows)} rows with broken rules")
     raise typer.Exit(0 if all(result.is_judged for result in judged) else INCONCLUSIVE)

@@ -118,7 +118,7 @@ def command(
 def size_remark(size: int) -> str:
     if size <= LARGE:
         return ""
-    return f" (a page of {size / 1e6:.1f} MB: it may open slowly)"
+    return f" (a page of {size / 1e6:.1f} MB, which may open slowly)"
 
 
 def page_name(file: str) -> str:
@@ -140,7 +140,8 @@ def check_no_target(
     for name, value in (("--target", target), ("--path", path), ("--compare-with", compare_with)):
         if value is not None:
             raise InputError(
-                name, f"{value}: {file} is a trace, and a trace is not run again; valid: a scenario"
+                name,
+                f"{value}: {file} is a recorded trace, which is not run again; valid: a scenario",
             )
 
 

@@ -41,7 +41,7 @@ def command(
     ] = "small",
     scenario: Annotated[
         str | None,
-        typer.Option(help="start with the requests of this scenario, a file or a built-in one"),
+        typer.Option(help="start with the requests of this scenario (a file or a built-in one)"),
     ] = None,
     changes: Annotated[
         list[str] | None,

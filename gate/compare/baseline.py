@@ -252,7 +252,7 @@ def _probe(recording: Recording) -> tuple[Started, list[str], Mapping[str, Any],
     """Return the target's name and version, the scales that it accepts, the values to fix in every
     configuration, and the kinds of configuration that it refuses.
 
-    If it accepts no scale as it is, the fixed values turn off the features that it refuses.
+    If it accepts no scale unchanged, the fixed values turn off the features that it refuses.
     """
     request = ProbeRequest(
         recording.target, recording.system, recording.revision, (), recording.fixed

@@ -119,9 +119,7 @@ class ChangeReporter(Terminal):
     """Print how a change differs from its base, and how many runs and steps were compared."""
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, Found):
-            self._found[event.finding.scenario] = event
-        elif isinstance(event, Concluded) and not self._verbose:
+        if isinstance(event, Concluded) and not self._verbose:
             self.close()
         else:
             super().__call__(event)

@@ -1,5 +1,5 @@
-"""Keep a difference between two targets: shrink it, confirm it by a replay, and write it
-to a file.
+"""Keep a difference between two targets: shrink it, confirm it by a replay, and write it to a
+file.
 """
 
 import time
@@ -32,8 +32,8 @@ class DiffFinding(msgspec.Struct, frozen=True):
 
     `shape` is the same in every scenario that shows the difference. `scenario_b` is set if B
     belongs to another system. `fields` maps every field that differs to its values on A and on B.
-    `seen` counts the runs that show the difference; it is None unless all runs went on to their
-    end.
+    `seen` counts the runs that show the difference; it is None unless every run was continued to
+    its end.
     """
 
     kind: str
@@ -53,8 +53,8 @@ class DiffFinding(msgspec.Struct, frozen=True):
 
 
 class Compared(msgspec.Struct, frozen=True):
-    """How much was compared. `fields` counts, for each field, the steps in which both targets
-    showed it."""
+    """The amount that was compared. `fields` counts, for each field, the steps in which both
+    targets showed it."""
 
     steps: int
     fields: dict[str, int]

@@ -83,8 +83,8 @@ def limit(seconds: float) -> None:
 
 
 def keep_results() -> None:
-    """Switch the time limit off: all runs have ended, and the command only reports what they
-    found. Without a time limit, do nothing, since the timer may belong to a caller."""
+    """Switch the time limit off: all runs have ended, and the command only reports what they found.
+    If there is no time limit, do nothing, because the timer may belong to a caller."""
     if _limit is not None:
         signal.setitimer(signal.ITIMER_REAL, 0)
 

@@ -44,7 +44,7 @@ class Adding:
 
 
 def add_files(adding: Adding, files: Sequence[Path]) -> dict[Path, str]:
-    """Add each file. If a file cannot be added, go on with the next one. Return the reason for
+    """Add each file. If a file cannot be added, continue with the next one. Return the reason for
     each file that was not added."""
     left_out = {}
     for file in files:
@@ -189,7 +189,7 @@ def _witness(
         raise FileError(f"{file}: breaks no rule on {adding.target_spec}; valid: --expect holds")
     if not outcome.finished:
         raise FileError(
-            f"{file}: shows nothing, because it had not finished after {outcome.steps} steps"
+            f"{file}: shows nothing, because the run had not finished after {outcome.steps} steps"
         )
     reported = (scenario.origin or {}).get("rule")
     rule = adding.rules[0] if adding.rules else reported

@@ -52,8 +52,8 @@ def every_builtin() -> dict[str, Scenario]:
 def scenario_named(name: str) -> Scenario:
     """Return the scenario in a file, or the built-in scenario with this name.
 
-    A name that looks like a path is always a path. Raise FileError if neither exists, or if the
-    file does not contain a scenario.
+    A name that looks like a path is always taken as a path. Raise FileError if neither exists, or
+    if the file does not contain a scenario.
     """
     path = Path(name)
     if "\0" in name or path.exists() or path.is_symlink() or path.name != name:

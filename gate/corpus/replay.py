@@ -86,7 +86,7 @@ def judge(
             others = ", ".join(failure.rule for failure in outcome.broken)
             return EntryVerdict(
                 "as expected",
-                f"{others} {'break' if len(outcome.broken) > 1 else 'breaks'} before it",
+                f"{others} {'break' if len(outcome.broken) > 1 else 'breaks'} first",
                 alone,
             )
         return EntryVerdict("NOT AS EXPECTED", "; ".join(outcome.unmet), outcome)

@@ -160,7 +160,7 @@ class Reporter:
             markup=False,
         )
         if result.livelocks:
-            self._console.print(f"  {result.livelocks} states are reached again without progress")
+            self._console.print(f"  {result.livelocks} states recur without progress")
         self._checked |= {*result.checked}
         for rule, limits in result.exercised.items():
             if rule in self._so_far:

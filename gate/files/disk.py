@@ -1,10 +1,12 @@
 """Read users' files, if they are regular and not too large. Write files whole or not at all."""
 
+import errno
 import json
 import os
 import re
 import shutil
 import stat
+import time
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +23,7 @@ class FileError(ValueError):
     the value."""
 
 
+READER_LIMIT = 5.0  # seconds in which somebody has to open a pipe
 MAX_TOML = 1024 * 1024  # bytes in a configuration file
 DEEPEST = 40  # levels of brackets; code that prints or compares values would fail on deeper nesting
 TOO_DEEP = f"nested deeper than {DEEPEST} levels"
@@ -177,6 +180,7 @@ def whole(path: Path) -> Iterator[Path]:
     here = (path.exists() and not path.is_file()) or not os.access(real.parent, os.W_OK)
     # A read-only file must not be replaced.
     here = here or (real.exists() and not os.access(real, os.W_OK))
+    reader = awaited_pipe(path) if path.is_fifo() else None
     try:
         yield path if here else partial
         if not here:
@@ -185,9 +189,29 @@ def whole(path: Path) -> Iterator[Path]:
                     shutil.copymode(real, partial)
                 partial.replace(real)
     finally:
+        if reader is not None:
+            os.close(reader)
         if not here:
             with suppress(OSError):
                 partial.unlink()
+
+
+def awaited_pipe(pipe: Path) -> int:
+    """Wait for the reader of a pipe, and return the pipe, open for writing. Raise FileError if
+    nobody reads it; opening it as usual would block until somebody does."""
+    end = time.monotonic() + READER_LIMIT
+    while True:
+        with naming_file(pipe):
+            try:
+                opened = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+                os.set_blocking(opened, True)
+                return opened
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+        if time.monotonic() > end:
+            raise FileError(f"{pipe}: cannot be written to (nobody reads this pipe)")
+        time.sleep(0.05)
 
 
 @contextmanager

@@ -68,7 +68,8 @@ def read_load(form: str, path: Path, first: int, most: int, piece: int) -> Load:
         goes_on = next(rows, None) is not None
     if not read:
         raise FileError(
-            f"{path}: the file ends before row {first:,}; valid: --from with a row of the file"
+            f"{path}: the file ends before row {first:,}; valid: --from ROW, with a row that the "
+            "file has"
         )
     return Load(sorted(read, key=lambda row: row.time), [*unused], goes_on)
 
@@ -147,8 +148,8 @@ def _prompt(row: Row, piece: int, begins: set[int]) -> tuple[Segment, ...]:
 
 
 def shared_tokens(load: Load, piece: int) -> int:
-    """Return how many prompt tokens belong to a prefix that an earlier prompt has too. Rows that
-    cannot run do not count."""
+    """Return how many prompt tokens belong to a prefix that also occurs in an earlier prompt. Rows
+    that cannot run do not count."""
     seen, shared = dict[int, int](), 0  # for each hash, the number of tokens up to its end
     for row in load.rows:
         if row.number in load.unfit:

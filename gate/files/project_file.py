@@ -65,7 +65,7 @@ def _project(table: Any, path: Path) -> Project:
             key = "revision"
             resolve_revision(read.system, read.revision)
         elif read.revision is not None:
-            raise InputError("", f"{read.revision!r:.60}; valid: with a system")
+            raise InputError("", f"{read.revision!r:.60}; valid only together with a system")
     except InputError as error:
         where = key if read.system is not None else "revision"
         raise FileError(f"{path}: {TABLE}.{where}: {error.problem}") from None

@@ -43,8 +43,8 @@ class BaseOptions(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """The smallest run that shows a behaviour. `found_after` is the time, in seconds, at which
-    the first such run was found."""
+    """The smallest run that shows a behaviour. `found_after` is the time in seconds after which the
+    first such run was found."""
 
     scenario: Scenario
     engine: str

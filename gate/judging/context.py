@@ -173,7 +173,7 @@ class GateContext:
 
     `shrink_model` is a model of the target's release, if there is one. It makes the same decisions
     as the target but is faster, so failures are shrunk on it and then confirmed on the target.
-    `base` is the base of the change, and runs alongside `target`.
+    `base` is the base of the change; it runs alongside `target`.
     """
 
     options: GateOptions
@@ -217,8 +217,8 @@ class GateContext:
         return [*(rule for rule in self.options.rules if rule.id not in known), *excluded]
 
     def others_first(self, rule: str, shrunk: int) -> int:
-        """Return 0 if a finding of this rule must be shrunk. Otherwise the limit is used up:
-        return the number of findings that were shrunk before it."""
+        """Return 0 if a finding of this rule must be shrunk. If the limit is already used up,
+        return the number of findings that were shrunk before this one."""
         return 0 if rule in WORST or shrunk < self.options.max_failures else shrunk
 
     @property
@@ -234,8 +234,8 @@ class GateContext:
 
 
 def shrink_model_of(target: Target, system: str, version: str) -> Target | None:
-    """Return the model of the release that the target says it is, or None if there is no such
-    model."""
+    """Return the model of the release that the target reports itself to be, or None if there is no
+    such model."""
     decides_as = SYSTEMS[system].decides_as
     if type(target) in (ModelTarget, DifferentialTarget) or version not in decides_as:
         return None

@@ -4,7 +4,7 @@ A run does not show its cause, so these rules are heuristics. Two findings are o
 
 - one scenario breaks both rules;
 - the catalogue explains both by the same known divergence;
-- both runs enter the same lines of the user's class, and similar passing runs do not;
+- both runs enter the same lines of the user's class, which similar passing runs do not enter;
 - both are failures of one rule at different scales, and the features of one include those of the
   other, or the same fields differ first;
 - one step breaks both rules;
@@ -17,7 +17,7 @@ An optional feature is off unless a configuration or a request turns it on, such
 connector. If only one of two findings needs some optional feature, they are separate faults, unless
 one of the first three cases applies or they share the rule and the lines of the class. Two failures
 of one rule are also separate if different rules were broken before them. A finding that was not
-shrunk joins only one fault.
+shrunk joins only one fault, and none that needs an optional feature that its run does not have.
 
 A fault may still be the consequence of another one. The report says so if the run of its first
 finding breaks a rule of the other fault earlier and has every optional feature that the other
@@ -54,7 +54,7 @@ MEANS = {
     "memory, or answers with another request's tokens",
     "tokens": "a client gets too many or too few tokens, or the wrong finish reason",
     "wait": "requests wait longer than they need to, or forever",
-    "door": "a request that could run is refused",
+    "refusal": "a request that could run is refused",
     "limit": "the scheduler exceeds a bound, or departs from its documents",
     "decision": "the scheduler decides differently from its documents",
     "adapter": "nothing: the adapter reports a step incorrectly; fix the adapter, then run the "
@@ -69,7 +69,7 @@ KINDS = {
     "ALL-R09": "blocks",
     "ALL-R11": "blocks",
     "V1-R71": "blocks",
-    AT_THE_DOOR: "door",
+    AT_THE_DOOR: "refusal",
 }
 BY_RULE_KIND = {"progress": "wait", "decision": "decision", "safety": "limit"}
 NAMES = tuple(f"r{number}" for number in range(20))  # the names that a search gives to requests
@@ -171,11 +171,11 @@ def _extra_features(finding: Finding, other: Finding, usual: Collection[str]) ->
     """Return the optional features that the first finding needs and the second does not.
 
     If only one of them needs sessions, say, a fault in the handling of sessions cannot have caused
-    both. The result is empty if the second was not shrunk.
+    both. If the second was not shrunk, what it needs is unknown, but its run cannot need a feature
+    that it does not have.
     """
-    if other.needs is None:
-        return set()
-    return _optional_features(finding, usual) - {*other.needs}
+    theirs = (other.features or None) if other.needs is None else other.needs
+    return set() if theirs is None else _optional_features(finding, usual) - {*theirs}
 
 
 def _optional_features(finding: Finding, usual: Collection[str]) -> set[str]:

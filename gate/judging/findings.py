@@ -21,7 +21,7 @@ from ...properties.explanations.cause import Cause
 from ...properties.explanations.evidence import Evidence
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import LOCKSTEP, NEVER_CRASHES, NEVER_HANGS
-from ...properties.shrinking.shrink import needed_features, shrink, until
+from ...properties.shrinking.shrink import features_in, needed_features, shrink, until
 from ...spec.catalogue import load
 from ...spec.systems import OWN_RULES, SYSTEMS
 from ..console import output
@@ -41,7 +41,7 @@ NEAREST = 12  # how many passing runs a counterexample is compared with at most
 
 
 class Place(NamedTuple):
-    """The engine and scale of a finding. Runs do not stop at rules in `known`."""
+    """The engine and scale of a finding. Breaking a rule in `known` does not stop a run."""
 
     engine: str
     scale: str
@@ -134,6 +134,7 @@ def keep(
         behind=behind,
         replay=f"schedproof replay {shlex.quote(str(path))}{options}",
         needs=needs,
+        features=features_in(scenario) if needs is None else (),
         differs=_first_difference(gate, scenario, first),
         others_first=others_first,
         decided=_raising_line(first.rule, outcome.session.details),
@@ -191,9 +192,9 @@ def _lines_entered(
     first: Broken,
     nearest: Sequence[Scenario],
 ) -> tuple[tuple[str, ...], int, tuple[str, ...]]:
-    """Return the lines that this scenario enters up to its failing step and the nearest passing
-    scenarios do not, and the number of those scenarios. With a base, also return all lines of
-    the user's class that the failing run executes."""
+    """Return the lines that this scenario enters up to its failing step but that the nearest
+    passing scenarios do not enter, and the number of these passing scenarios. With a base, also
+    return all lines of the user's class that the failing run executes."""
     folder, own_file = gate.options.spec.coverage, gate.options.spec.own_file
     is_compared = gate.base is not None and own_file
     if folder is None or not (nearest or is_compared):

@@ -66,7 +66,7 @@ def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> fro
 def replay_workloads(
     gate: GateContext, shape: str, within: str, fixed: Mapping[str, Any], known: frozenset[str]
 ) -> None:
-    """Run workloads of one shape, in the configuration of the scale `within`."""
+    """Run the workloads of one shape, in the configuration of the scale `within`."""
     options = gate.options
     runs = workloads(
         *(options.system, options.revision, shape, scales_of(options.system).scales[within]),
@@ -263,14 +263,20 @@ def _replay_to_end(
 
 def _accepted_part(scenario: Scenario, outcome: Outcome) -> Scenario:
     took_place = until(scenario, outcome.steps)
-    rejected = outcome.session.rejected
-    accepted = [request for request in took_place.requests if request.id not in rejected]
+    session = outcome.session
+    accepted = (
+        replace(request, abort_at=None, abort_inside=False)
+        if request.id in session.not_aborted
+        else request
+        for request in took_place.requests
+        if request.id not in session.rejected
+    )
     return replace(took_place, requests=tuple(accepted))
 
 
 def replay_deviations(gate: GateContext) -> None:
-    """Replay the scenarios of known failures to their ends. Report any other failure as a
-    finding."""
+    """Replay the scenarios of known failures to their ends. Report every failure that is not known
+    as a finding."""
     began = time.monotonic()
     settled = settle(gate.deviations, gate.target, gate.options.revision, gate.options.rules)
     for outcome in settled:

@@ -305,9 +305,9 @@ def _enders(cut: Counter[str]) -> str:
 def violation(
     rule: str, finding: verdict.Finding, exercised: int, faults: Sequence[verdict.Fault]
 ) -> verdict.RuleVerdict:
-    """Return the verdict on a rule that the finding breaks. If the finding's fault was reported
-    for the same rule, the verdict shows the run of the fault. If the adapter is at fault, the
-    verdict is inconclusive."""
+    """Return the verdict on a rule that the finding breaks. If the fault that includes the finding
+    is reported for the same rule, the verdict shows the run of the fault. If the adapter is at
+    fault, the verdict is inconclusive."""
     is_first = finding.rule == rule
     fault = next(
         (candidate for candidate in faults if finding.scenario in candidate.scenarios), None

@@ -69,7 +69,9 @@ def judged_by(
         if not named[rule.id]:
             continue
         if rule.id in left_out:
-            raise InputError("--exclude", f"--rule names {rule.id}; valid: one of the two")
+            raise InputError(
+                "--exclude", f"{rule.id} is also named by --rule; valid: one of the two"
+            )
         check_applies(rule, revision)
         if _is_itself(rule, target):
             raise InputError(
@@ -108,7 +110,9 @@ def excluded(catalogue: Sequence[Rule], words: Sequence[str]) -> frozenset[str]:
     ids = frozenset(meant(catalogue, rule_words("--exclude", words)))
     if always := sorted(ids & {NEVER_CRASHES, NEVER_HANGS}):
         raise InputError(
-            "--exclude", f"{always[0]}: a crash or a hang ends every run; valid: any other rule"
+            "--exclude",
+            f"{always[0]}: cannot be excluded, because a crash or a hang ends the run; "
+            "valid: any other rule",
         )
     return ids
 
@@ -162,7 +166,7 @@ class OwnRule:
     Attributes:
         id: an id such as OUR-R01 that no rule of schedproof has.
         title: the rule in a few words; `statement` says it in a full sentence.
-        needs: the fields of a step without which the rule cannot be judged.
+        needs: the step fields without which the rule cannot be judged.
         broken: a function of history and step that returns None, or a sentence with numbers that
             says how the step breaks the rule. The history does not include the step yet.
         witness: a sentence that says when the rule is exercised.

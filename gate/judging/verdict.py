@@ -90,6 +90,7 @@ class Finding(msgspec.Struct, frozen=True):
     behind: tuple[str, ...] = ()
     replay: str = ""
     needs: tuple[str, ...] | None = None
+    features: tuple[str, ...] = ()
     differs: str | None = None
     others_first: int = 0
     decided: str | None = None

@@ -92,8 +92,8 @@ def open_target(
 
 
 class _ObjectTarget:
-    """Wrap a user's object, so that arguments and replies are what they would be through a pipe.
-    The object may keep or change its arguments."""
+    """Wrap a user's object, so that its arguments and replies are the same as through a pipe. The
+    object may keep or change its arguments."""
 
     def __init__(self, target: Target) -> None:
         self._target = target
@@ -242,7 +242,7 @@ def judge(
 
     Args:
         target: as for `open_target`.
-        system, revision: which rules apply; None for what the target implies.
+        system, revision: the rules that apply; None for those that the target implies.
         rules: ids of the rules to check; None for all.
         profile: how much to search: quick, ci or nightly.
         seed: the same seed gives the same verdict.

@@ -229,7 +229,7 @@ class Releases(NamedTuple):
 class Row(msgspec.Struct, frozen=True):
     """A rule that some release breaks in one configuration.
 
-    `states` maps each version to the rule's status. `broken` lists the releases that break the
+    `states` maps each version to the status of the rule. `broken` lists the releases that break the
     rule. `scenario` is the smallest run that breaks it.
     """
 

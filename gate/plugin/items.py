@@ -103,7 +103,7 @@ def _conclude(judged: RuleVerdict, reports: dict[str, str]) -> None:
 
 
 class DeviationsItem(_Item):
-    """A test that fails if an entry of the file of deviations is out of date."""
+    """A test that fails if an entry in the file of deviations is out of date."""
 
     def runtest(self) -> None:
         verdict = self.answered().verdict

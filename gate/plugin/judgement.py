@@ -116,7 +116,7 @@ class BrokenOff(TargetFault):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The gate's verdict, and a report for each rule that was the first broken in some run."""
+    """The gate's verdict, and a report for each rule that was the first to break in some run."""
 
     verdict: Verdict
     reports: dict[str, str]

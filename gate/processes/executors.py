@@ -248,7 +248,7 @@ Executor = Pool | DaskCluster
 
 
 def _all(ended: "queue.SimpleQueue[Any]", seconds: float) -> Iterator[Any]:
-    """Wait up to `seconds` for an item, and yield everything in the queue."""
+    """Wait up to `seconds` for an item to arrive in the queue, and yield everything in it."""
     with suppress(queue.Empty):
         yield ended.get(timeout=seconds)
         while True:

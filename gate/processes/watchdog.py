@@ -14,10 +14,10 @@ Two processes are needed because some engines send a signal to their parent when
 command is the child of the inner process; if that is killed, the outer one continues. If the
 command stops or kills both, our side kills what is left of the command.
 
-REPORT is a pipe to our process. The process that becomes the command writes its id to it, and then
-an errno if the command cannot be started. The pipe closes when the command starts. Both watchdogs
-close their copies before that, so nothing that the command does to them can delay or lose the
-report.
+REPORT is a pipe to our process. The process that becomes the command writes its process id to this
+pipe, followed by an errno if the command cannot be started. The pipe closes when the command
+starts. Both watchdogs close their copies before that, so nothing that the command does to them can
+delay or lose the report.
 
 The watchdog is started for every target, so this file imports nothing that loads slowly.
 """

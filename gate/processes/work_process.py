@@ -38,8 +38,8 @@ class TimeLimit(NamedTuple):
         return max(self.ends - time.monotonic(), 0.0)
 
     def share(self, parts: int) -> "TimeLimit":
-        """Return a limit for the next of `parts` pieces of work. It leaves an equal share for
-        each of the others."""
+        """Return a limit for the next of `parts` pieces of work. The limit leaves an equal share
+        for each of the other pieces."""
         return self._replace(ends=time.monotonic() + self.left / parts)
 
 

@@ -14,7 +14,7 @@ from ...model.errors import InputError
 from ...spec.catalogue import Rule
 from ..console.option_checks import check_different, check_file
 from ..console.output import as_json, json_line
-from ..files.disk import FileError, naming_file, write
+from ..files.disk import FileError, awaited_pipe, naming_file, write
 from ..judging.verdict import Concluded, Event, Finding, Found, Report, Verdict
 from .github import GitHub
 from .junit import junit
@@ -51,6 +51,8 @@ class Ndjson:
     def __call__(self, event: Event) -> None:
         line = FoundLine(event.finding, event.replay) if isinstance(event, Found) else event
         with naming_file(self._path):
+            if self._file is None and self._path.is_fifo():
+                self._file = open(awaited_pipe(self._path), "wb", buffering=0)  # noqa: SIM115
             if self._file is None:
                 self._path.write_bytes(b"")
                 # Without a buffer: even if two gates write to the same file, every line stays

@@ -92,7 +92,7 @@ def explanation_lines(event: Found, rule: Rule, fault: Fault | None = None) -> l
     lines = failure_lines(*reported, None if event.cause is None else event.cause.why)
     if finding.others_first:
         lines.append(
-            f"not shrunk: {finding.others_first} others were shrunk first (--max-failures)"
+            f"not shrunk: {finding.others_first} other findings were shrunk first (--max-failures)"
         )
     if finding.start_up:
         lines.append(start_line(finding.start_up))
@@ -101,7 +101,9 @@ def explanation_lines(event: Found, rule: Rule, fault: Fault | None = None) -> l
     if fault is not None and fault.scenario == finding.scenario:
         if before := [rule for rule in finding.behind if rule not in fault.follows]:
             of_fault = f" (fault {fault.behind})" if fault.behind else ""
-            lines.append(f"earlier:  {', '.join(before)} {breaks(before)} before it{of_fault}")
+            lines.append(
+                f"earlier: {', '.join(before)} {breaks(before)} before this rule{of_fault}"
+            )
         lines += _of_the_fault(fault)
     return [one_line(line) for line in lines]
 

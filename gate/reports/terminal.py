@@ -8,7 +8,6 @@ from rich.markup import escape
 from rich.text import Text
 
 from ...spec.catalogue import Rule
-from ..console import CONFORMS
 from ..console.output import one_line, plural, print_details, say, show_failure
 from ..judging.coverage import Coverage, coverage_lines
 from ..judging.verdict import (
@@ -98,7 +97,7 @@ class Pace:
 
 
 class Terminal:
-    """Print events on a console. All rules are listed if `verbose` is set or a rule is broken."""
+    """Print events on a console. Rules that are not broken are listed only if `verbose` is set."""
 
     def __init__(self, console: Console, rules: Sequence[Rule], verbose: bool = True) -> None:
         self._console = console
@@ -178,10 +177,11 @@ def print_verdict(
 ) -> None:
     """Print one line per rule, one per engine, and the result.
 
-    If the target conforms and `verbose` is not set, rules with the same status share a line.
+    Unless `verbose` is set, the rules that held share a line, as do those that were not exercised
+    and those that were not observable.
     """
     entries = verdict.rules
-    if not verbose and verdict.exit_code == CONFORMS:
+    if not verbose:
         print_together(console, entries, rules)
         entries = tuple(entry for entry in entries if entry.status not in TOGETHER)
     print_rules(console, entries, rules)
@@ -264,8 +264,8 @@ def print_rules(console: Console, entries: Sequence[RuleVerdict], rules: Sequenc
             console.print(f"    known divergence of {one_line(entry.divergence)}", markup=False)
     if unchecked:
         console.print(
-            f"[dim]{len(unchecked)} more have no predicate of their own (schedproof rules shows "
-            "why, and what checks them instead)[/dim]"
+            f"[dim]{len(unchecked)} more rules have no predicate of their own (schedproof rules "
+            "shows why, and what checks them instead)[/dim]"
         )
     if planned:
         console.print(

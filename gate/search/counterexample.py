@@ -52,13 +52,13 @@ def show(
     kept: str = "",
     most: Callable[[Step], int] | None = None,
 ) -> int:
-    """Replay a scenario on the model. If it breaks the rule, show it up to that step. Return the
-    exit code.
+    """Replay a scenario on the model. If it breaks the rule, show it up to the step that does.
+    Return the exit code.
 
     The scenario is shrunk first, unless `most` is given; then it is shown up to the step in which
     `most` is largest. `formula` replaces the formula of the model's revision. `also` is another
-    target to replay on. `kept` says what that target respects instead, in case the run does not
-    break the rule there.
+    target to replay on. `kept` says what that target keeps instead, in case the run does not break
+    the rule there.
     """
     target = ModelTarget(formula)
     outcome = run_replay(target, scenario, [rule])

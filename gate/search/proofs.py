@@ -97,7 +97,7 @@ def run_proofs(
 def answer(proof: RuleProof, lemmas: Sequence[Discharged]) -> Iterator[str]:
     """Yield lines that say what the lemmas prove, for which code, and under which assumptions."""
     if not lemmas or any(lemma.status != "proven" for lemma in lemmas):
-        yield "no answer, because it needs a proof of every lemma"
+        yield "no answer, because an answer needs a proof of every lemma"
         return
     yield f"answer: {proof.answer}"
     code = dict.fromkeys(name for lemma in lemmas for name in lemma.code)
@@ -124,7 +124,7 @@ def check_certificate(folder: Path | None, prove: bool) -> None:
     if folder is None:
         return
     if not prove:
-        raise InputError("--certificate", f"{folder}; valid: only with --prove")
+        raise InputError("--certificate", f"{folder}; valid only together with --prove")
     if importlib.util.find_spec("cvc5") is None:
         raise InputError(
             "--certificate",
@@ -165,7 +165,7 @@ def print_certificate(say: Say, lemmas: Sequence[Discharged], folder: Path) -> i
     )
     left = [lemma.name for lemma, second in answers if "unknown" in (second.claim, second.guard)]
     if left:
-        say(f"  cvc5 gives up on {', '.join(left)}: Z3 alone decides")
+        say(f"  cvc5 gives up on {', '.join(left)}: only Z3 decides these")
     if against:
         say(f"  the solvers disagree on {', '.join(against)}: one of them is wrong")
     return INCONCLUSIVE if against else CONFORMS

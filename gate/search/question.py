@@ -126,7 +126,9 @@ def _check(question: Question, system: str, rule: Rule, own: OwnQuestions | None
     if question.prove and question.maximize:
         raise InputError("--maximize", "a proof finds no worst case; valid: --prove or --maximize")
     if question.engine != "z3" and (question.prove or question.maximize):
-        raise InputError("--engine", f"{question.engine} proves nothing; valid with --prove: z3")
+        raise InputError(
+            "--engine", f"{question.engine} cannot prove anything; valid with --prove: z3"
+        )
     if question.engine == "vectorized":
         judged = [name for known in all_questions().values() for name in known.vectorized_rules]
         if rule.id not in judged or own is None:
@@ -147,7 +149,8 @@ def _check(question: Question, system: str, rule: Rule, own: OwnQuestions | None
         _check_proof_options(question)
     if question.target is not None and (question.prove or question.engine in ANY_RULE):
         raise InputError(
-            "--target", "only counterexamples of Z3 are replayed; valid: without this option"
+            "--target",
+            "only counterexamples found by Z3 are replayed; omit this option, or use --engine z3",
         )
 
 
@@ -158,7 +161,9 @@ def _check_proof_options(question: Question) -> None:
         ("--target", question.target),
     ):
         if given is not None:
-            raise InputError(option, f"{given!r}; valid with {question.rule}: without this option")
+            raise InputError(
+                option, f"{given!r}; does not apply to {question.rule}; omit this option"
+            )
     for change in question.changes:
         if not change.startswith("block_size="):
             raise InputError(
@@ -215,11 +220,12 @@ def _formula(question: Question, system: str) -> str | None:
         key, _, value = change.partition("=")
         if own is None:
             raise InputError(
-                "--param", f"{change!r}: this engine takes no parameters; valid: without --param"
+                "--param", f"{change!r}: this engine takes no parameters; omit --param"
             )
         if key != "formula":
             raise InputError(
-                "--param", f"{change!r}: this engine does not take it; valid: formula=NAME"
+                "--param",
+                f"{change!r}: this engine does not take this parameter; valid: formula=NAME",
             )
         formula = own.read_formula(value)
     return formula

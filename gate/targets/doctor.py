@@ -31,7 +31,7 @@ FEW_BLOCKS = 4
 # Rules that plain requests break only if the adapter is faulty, each with the way to fix it.
 MENDS = {
     "ALL-R03": "the queues must show the state after the step, with each unfinished request in one "
-    "of them",
+    "of them; an abort of a request that has ended must change nothing",
     "ALL-R04": "`finished` must contain each request in the step of its last token, with length or "
     "eos, and an aborted request in the next step, with aborted",
     "ALL-R09": "free_blocks must count all blocks of the pool that no request holds, including "
@@ -151,7 +151,8 @@ def answers(target: Target, scenario: Scenario) -> Remarks:
         yield Remark(
             "note",
             "add",
-            f"accepts a prompt of {most:,} tokens; only a gate will show what happens to it",
+            f"accepts a prompt of {most:,} tokens; only a gate shows what happens to such a "
+            "request",
         )
     else:
         yield Remark("ok", "add", "refuses requests that can never run")
@@ -230,7 +231,9 @@ def keeps_the_common_rules(
         yield Remark("ok", what, f"{requests} finish in {outcome.steps} steps")
     else:
         yield Remark(
-            "note", what, "the target does not show finished, so nothing tells whether requests end"
+            "note",
+            what,
+            "the target does not show `finished`, so it is unknown whether requests end",
         )
 
 
@@ -256,7 +259,7 @@ def with_aborts(query: ProbeRequest, scenario: Scenario) -> Remarks:
     read_started(target.start(scenario.system, scenario.revision or "", scenario.config))
     if read_ok("abort", target.abort("no such request")) is not None:
         return
-    given_up = {"r0": 1, "r2": 1}
+    given_up = {"r0": 1, "r2": 1, "r1": 4}  # at 4, r1 has ended, so nothing may happen
     requests = tuple(
         msgspec.structs.replace(request, abort_at=given_up.get(request.id))
         for request in scenario.requests
@@ -303,7 +306,7 @@ def judgeable(rules: Any, revision: str, observes: frozenset[str]) -> Remarks:
             yield Remark(
                 "note",
                 names.replace("+", ", "),
-                f"{_rules(number)} more could be judged if the target showed this",
+                f"{_rules(number)} more could be judged if the target showed this field",
             )
 
 

@@ -45,7 +45,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Tail:
-    """The last part of stderr. It is read all the time, so that a full pipe cannot block the
+    """The last part of stderr. The pipe is read all the time, so that a full pipe cannot block the
     target."""
 
     def __init__(self) -> None:
@@ -114,9 +114,7 @@ class Child:
             self._answers = 0
             self._check_memory()
         if self._readable.poll(0) and (early := os.read(self._out, 1 << 16)):
-            raise TargetBroken(
-                op, "it printed a line that no request had asked for", excerpt(early)
-            )
+            raise TargetBroken(op, "it printed a line that answers no request", excerpt(early))
         self._write(question)
         return self._read()
 
@@ -158,8 +156,8 @@ class Child:
     def _stacks(self) -> str:
         """Return the stack of a Python target that schedproof serves (`jsonl.serve`).
 
-        The target prints its stack when it gets a signal. Any other kind of process is ended by the
-        signal, but it would be killed a moment later anyway.
+        The target prints its stack when it gets a signal. The signal ends any other kind of
+        process, which would be killed a moment later anyway.
         """
         before = self._stderr.text()
         with contextlib.suppress(ProcessLookupError):
@@ -303,7 +301,7 @@ class PipeTarget:
         return self._ask({"op": "step"}, self._step_limit)
 
     def stop(self) -> Reply:
-        """End the run; the process stays and may be started again."""
+        """End the run. The process keeps running, and `start` may begin another run in it."""
         if self._child is None:
             return {"ok": True}
         return self._ask({"op": "stop"}, self._step_limit)

@@ -55,7 +55,7 @@ class Capabilities:
         if in_one and len(self.refused) > 1:
             first = next(iter(self.refused.values()))
             names = ", ".join(self.refused)
-            return [f"{names}: {why} them. Its reason for the first: {first}", *self.left_out]
+            return [f"{names}: {why} them. The reason for the first one: {first}", *self.left_out]
         refused = [f"{what} {why} it: {reason}" for what, reason in self.refused.items()]
         return refused + self.left_out
 

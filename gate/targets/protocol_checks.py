@@ -32,8 +32,8 @@ class Output:
     """The output of a request.
 
     `accepted` prescribes how many drafts are correct: the first `accepted[n]` of the n-th
-    verification. After its last entry it starts over. `stream` names the stream of tokens; the
-    default is the request's id.
+    verification. After the last entry, the list starts over. `stream` names the stream of tokens;
+    the default is the request's id.
     """
 
     id: str

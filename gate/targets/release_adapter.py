@@ -17,7 +17,7 @@ BEYOND_START_UP = "SCHEDPROOF_BEYOND_START_UP"  # an environment variable of the
 
 class StartUp(NamedTuple):
     """Whether a server of this release would start with a configuration; None if unknown. `why`
-    names the check that passed, or gives the reason for the failure."""
+    names the check that passed, or says why it failed."""
 
     starts: bool | None
     why: str
@@ -38,9 +38,9 @@ def checked_start(by: str, check: Callable[[], None]) -> StartUp:
 class Hosted(NamedTuple):
     """An engine that serves the protocol, with the contents of its reply to `start`.
 
-    `defaults` are the release's default values of configuration keys, as far as they are known.
-    `start_up` says whether a server would start with this configuration; None if the scheduler has
-    no server. `controls` lists the control events that the engine accepts.
+    `defaults` are the release's default values of those configuration keys for which they are
+    known. `start_up` says whether a server would start with this configuration; None if the
+    scheduler has no server. `controls` lists the control events that the engine accepts.
     """
 
     engine: Any

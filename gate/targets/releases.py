@@ -114,9 +114,9 @@ def prepare(
         )
     if not release.is_examined and release.folder is None:
         report(
-            f"schedproof has not been tried with {release}, only with "
+            f"schedproof has not been tried with {release}, but only with "
             f"{', '.join(release.package.versions)}; `schedproof doctor {release}` shows whether "
-            f"it can be judged"
+            "it can be judged"
         )
     try:
         if missing:

@@ -18,7 +18,7 @@ Compared = list[tuple[str, str, str]]
 
 
 def compare(module_name: str) -> Compared | None:
-    """Compare every name in the module's RELIES_ON, if it has one."""
+    """Compare the signature of every name in the module's RELIES_ON, if it has one."""
     relied = getattr(importlib.import_module(module_name), "RELIES_ON", None)
     if relied is None:
         return None

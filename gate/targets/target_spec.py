@@ -133,7 +133,7 @@ def take_formula(spec: TargetSpec, changes: Sequence[str]) -> tuple[TargetSpec, 
     if not spec.is_plain_model:
         raise InputError(
             "--config",
-            f"formula={formulas[-1]} does not apply to {spec}; valid: with the target model",
+            f"formula={formulas[-1]} does not apply to {spec}; valid only with the target model",
         )
     if not knows_formula(formulas[-1]):
         problem = f"formula {formulas[-1]!r} is unknown; valid: {valid_formulas()}"

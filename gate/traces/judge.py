@@ -56,9 +56,9 @@ class TraceRun:
 class TraceJudge:
     """Judge the events of a trace one after the other.
 
-    `broke` is called when a run breaks a rule, and `over` when a run has ended. `notice` receives
-    messages about everything that belongs to no run. `watch` is called after each judged step; the
-    history is then kept whole. `cut` is set if the record ends too early.
+    `broke` is called when a run breaks a rule, and `over` is called when a run has ended. `notice`
+    receives messages about anything that does not belong to a run. `watch` is called after each
+    judged step; the history is then kept whole. `cut` is set if the record ends too early.
     """
 
     def __init__(

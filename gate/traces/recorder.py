@@ -51,8 +51,8 @@ def recorded(target: Target, trace: Path | None) -> Iterator[Target]:
 class Recorder:
     """Pass every operation on to the target, and record the request and the reply.
 
-    Of a reply, only keys that the protocol defines are recorded, not keys that a target adds. If
-    the target dies or hangs, the trace ends with a request that has no reply.
+    Only those keys of a reply that the protocol defines are recorded, not keys that a target adds.
+    If the target dies or hangs, the trace ends with a request that has no reply.
     """
 
     def __init__(self, target: Target, file: Lines) -> None:

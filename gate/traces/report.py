@@ -42,8 +42,8 @@ class TraceReporter:
         print_broken(self._console, run)
 
     def over(self, run: TraceRun) -> None:
-        """Print what is left to say when a run ends: how a printed failure went on, or a remark
-        if the run only differs from its model."""
+        """Print the rest when a run ends: what followed a printed failure, or a remark if the run
+        only differs from its model."""
         explainer = run.explainer
         if run.number in self._shown:
             self._shown.discard(run.number)
@@ -138,7 +138,7 @@ def print_trace_verdict(console: Console, verdict: TraceVerdict, explained: bool
         output.say(console, _one(_counts(part)))
         for revision, runs in (part.runs_that_match or {}).items():
             whole = f"{runs:,} of {part.runs:,} runs" if part.runs > 1 else "the run"
-            output.say(console, f"{part.system} {revision} makes the recorded decisions in {whole}")
+            output.say(console, f"{part.system} {revision} makes the same decisions in {whole}")
         if explained and not part.runs_that_match:
             output.say(console, f"no model of {part.system} matches a run to its end")
     if verdict.cut is not None:

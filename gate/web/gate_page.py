@@ -1,5 +1,6 @@
-"""Render a whole gate as one page: each fault with its cause, what ran, and what was left out.
-Another page shows the parts of the target's code that ran, by module, function and line."""
+"""Render a whole gate as one page: each fault with its cause, the runs, and the parts that were
+left out. Another page shows the parts of the target's code that ran, by module, function and line.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -42,16 +42,20 @@ def check_drawing(html: Path, options: Sequence[ExploreOptions], checkpoint: Pat
     work."""
     check_file("--html", html)
     if len(options) > 1:
-        raise InputError("--html", f"draws one scope, not {len(options)}; valid: with one --scope")
+        raise InputError(
+            "--html", f"draws a single scope, not {len(options)}; choose one with --scope"
+        )
     scope = options[0].scope
     if len(scope.limits) > 1:
         raise InputError(
             "--html",
-            f"draws one limit, but scope {scope.name} has {len(scope.limits)}; "
-            f"valid: with one, such as --limits {scope.limits[0]}",
+            f"draws a single limit, but scope {scope.name} has {len(scope.limits)}; choose one, "
+            f"for example --limits {scope.limits[0]}",
         )
     if options[0].order != "breadth":
-        raise InputError("--html", f"with --order {options[0].order}; valid: with --order breadth")
+        raise InputError(
+            "--html", f"does not work with --order {options[0].order}; valid: --order breadth"
+        )
     if checkpoint is not None:
         raise InputError(
             "--html",
@@ -129,9 +133,9 @@ def cut_line(graph: Graph) -> str | None:
         return None
     parts = [f"cut: the first {len(graph.vertices):,} states are drawn"]
     if graph.beyond:
-        parts.append(f"at least {graph.beyond:,} more are not")
+        parts.append(f"at least {graph.beyond:,} more states are not")
     if graph.unopened:
-        parts.append(f"the moves from {len(graph.unopened):,} were not explored")
+        parts.append(f"the moves out of {len(graph.unopened):,} states were not explored")
     return ", ".join(parts)
 
 
@@ -200,14 +204,14 @@ def _does(graph: Graph, edge: Edge) -> str:
     if kind == "arrive":
         return f"{rest[0]} arrives"
     if kind == "give up":
-        return f"{rest[0]} gives up"
+        return f"{rest[0]} is aborted"
     if kind == "choose":
         source = graph.vertices[edge.source].node
         return f"{rest[0]} is read: {_chosen(source, edge.label)}"
     given_up, tokens = rest
     parts = []
     if given_up is not None:
-        parts.append(f"{given_up[0]} gives up {'inside' if given_up[1] else 'before'} the step")
+        parts.append(f"{given_up[0]} is aborted {'inside' if given_up[1] else 'before'} the step")
     history = graph.vertices[edge.source].node.history
     for name, bits, ending in tokens:
         if ending:

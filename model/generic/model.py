@@ -104,8 +104,8 @@ def _drafts_ahead(config: GenericConfig) -> bool:
 
 
 def as_vllm(config: GenericConfig) -> dict[str, Any]:
-    """Return the corresponding configuration of vLLM's scheduler, which meets all requirements of
-    this system."""
+    """Return the corresponding configuration of vLLM's scheduler, which obeys all rules of this
+    system."""
     slots, budget = config.max_num_seqs or SLOTS, config.max_num_batched_tokens or ROOM
     return {
         "block_size": config.block_size,

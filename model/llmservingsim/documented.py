@@ -2,9 +2,9 @@
 under one budget.
 
 Source: continuous-batching page, from "What the scheduler picks each step" to "Gotchas".
-`completion` contains what both revisions do when a batch is done. The page says only that memory is
-limited. The target protocol adds how: a request starts once there is room for all its tokens, and
-no later request starts before it.
+`completion` contains the part that both revisions share: the completion of a batch. The page says
+only that memory is limited. The target protocol says how: a request starts once there is room for
+all its tokens, and no later request starts before it.
 """
 
 from ..members import find, without

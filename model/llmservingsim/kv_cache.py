@@ -13,9 +13,9 @@ from .state import Sequence
 
 def prefix_hit(config: LlmServingSimConfig, pool: Pool, sequence: Sequence) -> tuple[int, ...]:
     """Return the numbers of the cached blocks at the start of the tokens that a request must
-    compute (LSS-R02). Their content equals the request's own tokens (ALL-R11), but never includes
-    its last one, because computing that one yields the next token (LSS-R33). Without a prefix cache
-    there is no hit (LSS-R03)."""
+    compute (LSS-R02). They contain the request's own tokens (ALL-R11), but never the last one,
+    because computing it yields the next token (LSS-R33). Without a prefix cache there is no hit
+    (LSS-R03)."""
     if not config.enable_prefix_caching:
         return ()
     return cached_blocks(pool, sequence.known, sequence.num_tokens, config.block_size)
@@ -63,9 +63,9 @@ def promised(config: LlmServingSimConfig, running: tuple[Sequence, ...]) -> int:
 def hold(
     config: LlmServingSimConfig, pool: Pool, sequence: Sequence, tokens: int
 ) -> tuple[Sequence, Pool]:
-    """Return the request with blocks for `tokens` more tokens. Other requests can immediately hit
-    the blocks that this step fills, because these are computed before any request reads them
-    (ALL-R08)."""
+    """Return the request with blocks for `tokens` more tokens. Other requests can find the blocks
+    that this step fills at once, because they are computed before any request reads them (ALL-R08).
+    """
     covered = sequence.computed + tokens
     sequence, pool = allocator.hold(pool, sequence, covered, config.block_size)
     if not config.enable_prefix_caching:

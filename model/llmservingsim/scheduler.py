@@ -58,8 +58,8 @@ def step(
 
 
 def completing(config: LlmServingSimConfig, state: State, batch: Batch | None) -> Batch | None:
-    """Return the batch that completes in this step. This is the one just built or, with several
-    stages, the oldest in flight once no other can be built."""
+    """Return the batch that completes in this step. This is the batch that was just built or, with
+    several stages, the oldest one in flight if no other can be built."""
     if config.pp_size == 1:
         return batch
     return state.inflight[0] if batch is None and state.inflight else None
@@ -122,7 +122,7 @@ def built(state: State, plan: Plan, counted: bool = False) -> Decision:
     """Return the state with the plan's batch in the pipeline. If nothing was scheduled, the state
     is unchanged.
 
-    `counted` means that the batch's tokens count as computed from now on, not from its completion
+    With `counted`, the batch's tokens count as computed from now on, not only from its completion
     (LSS-R16).
     """
     running = plan.running

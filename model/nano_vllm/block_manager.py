@@ -13,9 +13,9 @@ from .state import Sequence
 
 
 def prefix_hit(config: NanoConfig, pool: Pool, sequence: Sequence) -> tuple[int, ...]:
-    """Return the longest run of cached blocks at the start of a sequence (NAN-R34). They are full
-    blocks (NAN-R32) with the sequence's own tokens (ALL-R11), but never its last block, which is
-    always computed (NAN-R35).
+    """Return the longest run of cached blocks at the start of a sequence (NAN-R34). These are full
+    blocks (NAN-R32) with the sequence's own tokens (ALL-R11). The last block is never among them,
+    because it is always computed (NAN-R35).
     """
     return cached_blocks(pool, sequence.known, sequence.num_tokens, config.block_size)
 
@@ -23,7 +23,8 @@ def prefix_hit(config: NanoConfig, pool: Pool, sequence: Sequence) -> tuple[int,
 def unshared_blocks(
     config: NanoConfig, pool: Pool, sequence: Sequence, hit: tuple[int, ...]
 ) -> int:
-    """Return how many free blocks a sequence takes. Blocks of `hit` that are in use take none."""
+    """Return how many free blocks a sequence takes. It takes none for those blocks of `hit` that
+    are in use."""
     shared = len(hit) - unheld(pool, hit)
     return blocks_for(sequence.num_tokens, config.block_size) - shared
 
@@ -50,7 +51,8 @@ def may_append(config: NanoConfig, pool: Pool, sequence: Sequence) -> tuple[Sequ
 
 
 def crosses(config: NanoConfig, sequence: Sequence) -> bool:
-    """Return whether the last token, not computed yet, is the first of a block (NAN-R17)."""
+    """Return whether the last token, which is not computed yet, is the first one in a block
+    (NAN-R17)."""
     return sequence.num_tokens % config.block_size == 1
 
 

@@ -12,7 +12,7 @@ from .state import Plan, Sequence, State
 
 
 def schedule(config: NanoConfig, state: State) -> Plan:
-    """Prefill; if no request is admitted, decode the running sequences (NAN-R10, NAN-R11)."""
+    """Prefill or, if no request is admitted, decode the running sequences (NAN-R10, NAN-R11)."""
     plan = prefill(config, state)
     return plan if plan.scheduled else decode(config, state)
 

@@ -31,7 +31,7 @@ def in_use(state: State) -> set[int]:
 
 
 def blocks_at_end(config: SpyreConfig, request: Sequence) -> int:
-    """Return how many blocks a request has at its end. Its last token needs none, because it is
+    """Return how many blocks a request has at its end. Its last token needs no block, because it is
     never computed."""
     return -(-(request.prompt + request.max_tokens - 1) // config.block_size)
 
@@ -66,9 +66,9 @@ def lost_blocks(config: SpyreConfig, revision: Revision, request: Sequence, insi
 
 
 def admit(config: SpyreConfig, state: State, newcomer: Sequence) -> tuple[Sequence, Pool]:
-    """Return the newcomer with the cached blocks of its prompt, which are now in use, and the pool.
-    No step computes the chunks that they fill (SPY-R54), and no step stores these blocks again
-    (SPY-R57)."""
+    """Return the newcomer with the cached blocks of its prompt, which are now in use, and the
+    remaining pool. No step computes the chunks that they fill (SPY-R54), and no step stores these
+    blocks again (SPY-R57)."""
     hit = prefix_hit(config, state, newcomer)
     if not hit:
         return newcomer, state.pool

@@ -37,8 +37,8 @@ def read_config(values: Mapping[str, Any], revision: str) -> SpyreConfig:
     if config.long_output_priority and revision != "2.5.2":
         raise InputError(
             "$.config.long_output_priority",
-            f"true belongs to decode pausing, which revision {revision} does not have; "
-            "valid: false, or revision 2.5.2",
+            f"true needs decode pausing, which revision {revision} does not have; valid: false, "
+            "or revision 2.5.2",
         )
     return config
 
@@ -51,6 +51,6 @@ def check_pool(config: SpyreConfig, revision: str) -> None:
     if config.num_blocks < valid:
         raise InputError(
             "$.config.num_blocks",
-            f"{config.num_blocks} cannot hold a request of max_model_len tokens in revision "
-            f"{revision}; valid: null or at least {valid}",
+            f"{config.num_blocks} blocks cannot hold a request of max_model_len tokens in "
+            f"revision {revision}; valid: null or at least {valid}",
         )

@@ -6,8 +6,8 @@ that come from its part of the page. Functions are pure. Lengths are in tokens u
 blocks.
 
 A release replaces some of these functions with its own (`revision.Revision`), so replaceable
-functions are called through the `revision` argument. Other modules contain what the page leaves
-open: `blocks` the pool, and `scheduler` and `forward` the execution of decisions.
+functions are called through the `revision` argument. Other modules contain everything that the page
+leaves open: `blocks` contains the pool, `scheduler` and `forward` the execution of decisions.
 """
 
 from collections.abc import Sequence as Members
@@ -86,8 +86,8 @@ def next_chunk(prompt: int, computed: int, chunk_size: int, block_size: int) -> 
 
 
 def progress(config: SpyreConfig, request: Sequence, end: int) -> tuple[int, int]:
-    """Return how many tokens are computed, and how many have a block, once the chunk that ends at
-    `end` is done. The two numbers are equal (SPY-R02)."""
+    """Return how many tokens are computed, and how many have a block, after the chunk that ends at
+    `end`. The two numbers are equal (SPY-R02)."""
     return end, end
 
 
@@ -126,7 +126,8 @@ def left_pad_blocks(lengths: Members[int], block_size: int) -> list[int]:
 def request_tkvs(lengths: Members[int], block_size: int) -> list[int]:
     """Return each request's tkv: its left padding plus its tokens (SPY-R05, SPY-R26).
 
-    In a decode step, `lengths` include the token that the step generates: the page's "plus one".
+    In a decode step, `lengths` include the token that the step generates. The page calls it "plus
+    one".
     """
     pads = left_pad_blocks(lengths, block_size)
     return [pad * block_size + length for pad, length in zip(pads, lengths, strict=True)]
@@ -342,8 +343,8 @@ def written(config: SpyreConfig, request: Sequence, pad: int, end: int) -> list[
 
 
 def computed_or_hit(config: SpyreConfig, state: State, request: Sequence) -> int:
-    """Return how many tokens need not be computed; before the first chunk, these are the tokens of
-    the hit (SPY-R59).
+    """Return how many tokens need not be computed: before the first chunk, the tokens of the hit
+    (SPY-R59).
 
     Only the last-chunk condition uses this number (`is_held_to_last_chunk`). The first-chunk
     conditions count slots, which do not depend on a hit.

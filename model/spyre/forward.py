@@ -78,9 +78,8 @@ def compute_decode(config: SpyreConfig, state: State) -> tuple[State, Forward]:
 
 
 def compute_nothing(state: State, *, after_choice: bool) -> tuple[State, Forward]:
-    """Take an idle step, in which the scheduler forgets its tkv.
-
-    `after_choice` means that the scheduler had chosen a prefill, and counts this step as a prefill.
+    """Take an idle step, in which the scheduler forgets its tkv. With `after_choice`, the scheduler
+    had chosen a prefill, and it counts this step as a prefill.
     """
     return state._replace(tkv=0, last_step_was_prefill=after_choice), Forward({}, {}, {}, 0)
 

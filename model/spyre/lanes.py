@@ -125,7 +125,9 @@ def requests_table(rules: Rules, loads: Sequence[Sequence[Request]]) -> Array:
             if request.abort_at is not None:
                 raise InputError(f"{path}.abort_at", f"{request.abort_at}: lanes cannot abort")
             if prompt + max_tokens - 1 > longest:
-                raise InputError(path, "refused; valid: requests that the model accepts")
+                raise InputError(
+                    path, "the model refuses it; valid: requests that the model accepts"
+                )
             end = prompt + request.tokens_to_emit - 1
             table[:, number, place] = prompt, max_tokens, end, request.arrival
     return table
@@ -237,7 +239,8 @@ class Lanes:
 def satisfies_last_chunk(
     rules: Rules, requested: Row, computed: Row, tkv: Row, prompt: Row, max_tokens: Row
 ) -> Row:
-    """Return the lanes in which slots, model length and volume allow a prompt to join, shape (L,).
+    """Return, with shape (L,), in which lanes the slots, the model length and the volume allow a
+    prompt to join.
 
     This is `documented.satisfies_last_chunk`; `tkv` is the max-tkv that admission uses.
     """

@@ -35,8 +35,8 @@ def largest_volume(
     `largest` returns the largest tkv of a batch up to the step in which a request ends. Members are
     added in descending order of their ends. The function keeps the longest length and the sorted
     offsets of the members added so far, so n members take about n log n operations. If several
-    members end in the same step, the volume is too small until the last of them is added; this does
-    not change the maximum.
+    members end in the same step, the computed volume is too small until the last of them is added;
+    this does not change the maximum.
     """
     all_requests = [(member.remaining, member.computed) for member in decoding]
     all_requests.append((newcomer.remaining, newcomer.prompt))
@@ -51,7 +51,7 @@ def largest_volume(
 
 
 def largest_tkv(longest: int, offsets: list[int], ends: int, block_size: int) -> int:
-    """Return the largest tkv of the steps up to step `ends`, which all have the same members.
+    """Return the largest tkv of the steps up to step `ends`. All these steps have the same members.
 
     `offsets` lists each member's tokens beyond whole blocks before the first step, in ascending
     order.

@@ -1,6 +1,6 @@
 """How release 2.1.2 differs from the page; 2.1.1 makes the same decisions.
 
-Each docstring says until which release its function applies; that release is excluded.
+Each docstring names the first release to which its function no longer applies.
 """
 
 from dataclasses import replace
@@ -54,8 +54,8 @@ def current_tkv(config: SpyreConfig, state: State) -> int:
 def tkv_after_chunk(
     config: SpyreConfig, state: State, request: Sequence, running: tuple[Sequence, ...]
 ) -> int:
-    """Report the old tkv until the last chunk. Only a first chunk resets the tkv, and only if the
-    decode batch is empty. Until 2.4.0."""
+    """Report the old tkv until the last chunk. Only a first chunk with an empty decode batch resets
+    the tkv. Until 2.4.0."""
     tkv = state.runner_tkv
     if request.computed == 0 and not state.decoding:
         tkv = request.prompt
@@ -79,7 +79,8 @@ def is_held_to_last_chunk(config: SpyreConfig, state: State, request: Sequence) 
 
 def progress(config: SpyreConfig, request: Sequence, end: int) -> tuple[int, int]:
     """Count a whole chunk from the end of the hit, although the chunk may end earlier. Blocks are
-    therefore published before they are computed, which breaks ALL-R08. All releases.
+    therefore published before they are computed, which breaks ALL-R08. This applies to all
+    releases.
 
     If a prompt has no hit, its first chunk is counted without the left padding, but still gets
     blocks for a whole chunk. Until 2.2.1.

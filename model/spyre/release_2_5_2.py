@@ -31,9 +31,9 @@ def pause_and_resume(config: SpyreConfig, state: State) -> State:
     """Return the state in which requests decode if the next step has room for them, and pause
     otherwise.
 
-    Requests are considered in the order of `fairness_order`. A request stays if, together with all
-    that stay so far, it is within the limit. A request that stays keeps its place; one that resumes
-    goes to the end.
+    Requests are considered in the order of `fairness_order`. A request stays if it is within the
+    limit together with all requests that stay so far. A request that stays keeps its place; one
+    that resumes goes to the end.
     """
     # If the whole batch is within the limit, every part of it is, too.
     if not state.paused and fits_limit(config, state.decoding):
@@ -53,8 +53,8 @@ def pause_and_resume(config: SpyreConfig, state: State) -> State:
 def settled(
     ordered: Members[Sequence], fits: Callable[[list[Sequence]], bool]
 ) -> tuple[list[Sequence], list[Sequence]]:
-    """Divide the requests into those that stay and those that pause. A request stays if it fits
-    together with all those that stay before it."""
+    """Divide the requests into those that stay and those that pause. Requests are considered in
+    order. A request stays if it fits together with all requests that stay before it."""
     kept: list[Sequence] = []
     paused: list[Sequence] = []
     for request in ordered:
@@ -66,8 +66,8 @@ def settled(
 
 
 def fairness_order(config: SpyreConfig, state: State) -> list[Sequence]:
-    """Return the requests, first those paused longest (SPY-P01), then those with the fewest
-    generated tokens. With long_output_priority, those with the most come next instead."""
+    """Return the requests: first those that have been paused longest (SPY-P01), then those with the
+    fewest generated tokens or, with long_output_priority, with the most."""
     requests = [*state.paused, *state.decoding]
     requests.sort(key=lambda request: request.generated, reverse=config.long_output_priority)
     return sorted(requests, key=lambda request: request.paused_steps, reverse=True)

@@ -1,8 +1,8 @@
 """The forward-looking volumetric check, and each published formula for it.
 
 Source: Spyre scheduling page, "Volumetric constraint"; releases as named. Each formula projects the
-largest tkv that the newcomer and every decoding request can still reach; `accepts` then walks the
-projections. Most formulas do not guarantee the limit.
+largest tkv that the newcomer and every decoding request can still reach; `accepts` then goes
+through these projections. Most formulas do not guarantee the limit.
 
 A formula consists of two terms, one for the newcomer (SPY-R43) and one for a decoding request
 (SPY-R44). A term only adds, subtracts, multiplies and divides. It therefore works with integers,
@@ -49,7 +49,7 @@ class Newcomer(NamedTuple):
 class Projection(NamedTuple):
     """The largest tkv that each request can still reach, in tokens.
 
-    `to_the_end` means that the walk also visits the requests that outlive the newcomer.
+    With `to_the_end`, the walk also visits the requests that outlive the newcomer.
     """
 
     newcomer: int
@@ -112,7 +112,7 @@ def accepts(projection: Projection, limit: int) -> bool:
     """Walk through the members in the order of their projected ends. The batch shrinks by one each
     time (SPY-R45).
 
-    Members that outlive the newcomer are not checked here, since they were checked when they
+    Members that outlive the newcomer are not checked here, because they were checked when they
     joined.
     """
     if projection.to_the_end:

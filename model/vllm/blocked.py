@@ -22,7 +22,7 @@ def arrive(config: VllmConfig, state: State, newcomer: Sequence, revision: Revis
 
 def decide(config: VllmConfig, state: State, revision: Revision) -> Plan:
     """Return the decision of a step with blocked requests. A blocked request is not scheduled
-    (V1-R41), does not hold up others (V1-R42), and keeps its place in the queue (V1-R09)."""
+    (V1-R41), does not delay others (V1-R42), and keeps its place in the queue (V1-R09)."""
     config, state = revision.begin(config, state)
     plan = scheduler.advance_running(config, Plan.of(config, state), revision=revision)
     if plan.preempted:
@@ -46,12 +46,12 @@ def admit_ready(
 
 
 def goes_on(config: VllmConfig, plan: Plan) -> bool:
-    """Return whether admission has tried every waiting request, with budget and slots left."""
+    """Return whether admission has tried every waiting request, and budget and slots are left."""
     return not plan.waiting and plan.budget > 0 and len(plan.running) < config.slots
 
 
 def nearer(plan: Plan) -> Plan:
-    """Bring every waiting request's grammar one step closer to being compiled."""
+    """Count one step of compiling the grammar of every waiting request."""
     waiting = [
         sequence._replace(blocked=sequence.blocked - 1) if sequence.blocked else sequence
         for sequence in plan.waiting
@@ -60,7 +60,8 @@ def nearer(plan: Plan) -> Plan:
 
 
 def reports(config: VllmConfig, state: State, plan: Plan) -> bool:
-    """Return whether a decision completes in this step. Refused requests end together with it."""
+    """Return whether a decision completes in this step. If so, refused requests end in the same
+    step."""
     decided = (plan.scheduled,) if plan.scheduled else ()
     flights = state._replace(in_flight=(*plan.in_flight, *decided))
     return config.depth == 1 or in_flight.completes(config, flights, bool(decided))

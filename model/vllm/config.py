@@ -44,6 +44,7 @@ SAYING_NOTHING = {
     "max_num_active_seqs": None,
     "long_prefill_token_threshold_adaptive": False,
     "disable_chunked_mm_input": False,
+    "prefill_schedule_interval": 1,
 }
 
 
@@ -103,7 +104,7 @@ def _check_speculation(config: VllmConfig) -> None:
         raise InputError(
             path,
             f"{config.lookahead} leaves nothing of max_num_batched_tokens "
-            f"({config.max_num_batched_tokens}); valid: less than that",
+            f"({config.max_num_batched_tokens}); valid: a smaller number",
         )
 
 
@@ -156,10 +157,12 @@ def _check_encoder(config: VllmConfig) -> None:
 
 
 def _check_groups(config: VllmConfig) -> None:
-    if config.prefix_cache_retention_interval:
-        path = "$.config.prefix_cache_retention_interval"
-        problem = f"{config.prefix_cache_retention_interval} is not modelled; valid: 0 or null"
-        raise InputError(path, problem)
+    if interval := config.prefix_cache_retention_interval:
+        path, unit = "$.config.prefix_cache_retention_interval", config.hit_unit
+        kinds = {group.kind for group in config.more_groups}
+        if interval % unit or not kinds & {"sliding_window", "mamba"}:
+            valid = f"0, null or, with a sliding_window or mamba group, a multiple of {unit}"
+            raise InputError(path, f"{interval}; valid: {valid}")
     if config.kv_groups is UNSET:
         return
     path = "$.config.kv_groups"
@@ -170,7 +173,7 @@ def _check_groups(config: VllmConfig) -> None:
     alike = all(config.size_of(group) == config.block_size for group in config.more_groups)
     if config.more_groups and kinds == {"full"} and alike:
         problem = f"{len(config.kv_groups)} full groups: vLLM makes one group of them"
-        raise InputError(path, f"{problem}; valid: another kind behind the first")
+        raise InputError(path, f"{problem}; valid: another kind after the first group")
     for number, group in enumerate(config.kv_groups):
         given = "no window" if group.window is UNSET else f"window {group.window}"
         window, size, valid = group.window or 0, config.size_of(group), ""
@@ -178,7 +181,7 @@ def _check_groups(config: VllmConfig) -> None:
             valid = "at least 2 tokens"
         if group.kind == "chunked_local" and (not window or window % size):
             valid = f"a multiple of block_size ({size})"
-        if group.kind in ("full", "mamba") and window:
+        if group.kind in ("full", "mamba", "circular_buffer") and window:
             valid = "absent"
         if valid:
             problem = f"{group.kind} with {given}; valid: {valid}"
@@ -201,6 +204,7 @@ def _check_groups(config: VllmConfig) -> None:
         "pipeline_parallel_size": (config.pipeline_parallel_size or 1) > 1,
         "synchronous_loads": config.loads_in_step,
         "kv_connector and num_lookahead_tokens": config.loads and config.lookahead > 0,
+        "kv_connector beside a circular_buffer": config.loads and "circular_buffer" in kinds,
     }
     for key, is_on in others.items():
         if config.more_groups and is_on:
@@ -284,6 +288,17 @@ def _check_limits(config: VllmConfig) -> None:
         problem = f"{config.slots} exceeds max_num_seqs ({config.max_num_seqs})"
         valid = f"1 to {config.max_num_seqs}, or null"
         raise InputError("$.config.max_num_active_seqs", f"{problem}; valid: {valid}")
+    others = {
+        "the priority policy": config.policy == "priority",
+        "a kv_connector": config.loads,
+        "structured_outputs": config.has_grammars,
+        "streaming_inputs": config.has_sessions,
+        "an encoder": config.encodes,
+        "max_loras": bool(config.max_loras),
+    }
+    if config.holds_prefills:
+        value = str(config.prefill_interval)
+        _refuse_beside("$.config.prefill_schedule_interval", value, others, "1")
     if config.disable_chunked_mm_input is not True:
         return
     if not config.encodes or config.longest_input > config.max_num_batched_tokens:

@@ -21,10 +21,11 @@ Free = Callable[[VllmConfig, Pool, Sequence, tuple[Sequence, ...]], Pool]
 
 
 def ready(config: VllmConfig, plan: Plan, sequence: Sequence) -> tuple[Sequence | None, Plan]:
-    """Return the request if it can be admitted, because its load has landed or it needs none, and
-    the plan.
+    """Return the request and the plan if the request can be admitted, because its load has finished
+    or it needs no load.
 
-    The request is None while it is loading (V1-R20), or while the connector has no answer yet.
+    Return None instead of the request while it is loading (V1-R20), or while the connector has no
+    answer yet.
     """
     if sequence.loading is not None:
         return None, plan
@@ -58,8 +59,8 @@ def parked(
 
 
 def offered(config: VllmConfig, sequence: Sequence, hit: tuple[int, ...]) -> int:
-    """Return how many tokens after the `hit` the connector offers for a request (V1-R27), either in
-    whole blocks or all of them. A request that was loaded once gets no second offer."""
+    """Return how many tokens after the `hit` the connector offers for a request (V1-R27): those in
+    whole blocks, or all of them. After a load, a request gets no second offer."""
     if sequence.was_loaded:
         return 0
     whole = sequence.external // config.hit_unit * config.hit_unit
@@ -107,7 +108,7 @@ def park(
 
 def loads_now(config: VllmConfig, sequence: Sequence, tokens: int) -> Sequence:
     """Return a request that has joined and loads `tokens` tokens after its hit in the same step. If
-    the load fails, `arrives` is the number of correct tokens."""
+    the load fails, `arrives` is the number of tokens that were loaded correctly."""
     hit = sequence.blocks[: sequence.computed // config.block_size]
     covered = sequence.computed + tokens
     loaded = sequence._replace(computed=covered, prefix_hit=covered, was_loaded=True)
@@ -122,7 +123,7 @@ def fall_back(
     """Handle synchronous loads that fail in this step. Return the state, the tokens that the step
     yields, and, for each request that ends, the reason.
 
-    A request that found or loaded a block whose load failed goes back to the start of this block
+    A request that found or loaded a block whose load failed continues from the start of this block
     (V1-R92), unless the policy ends the request (V1-R28). Such blocks can no longer be found.
     """
     size = config.block_size
@@ -161,15 +162,16 @@ def _given(config: VllmConfig, sequence: Sequence) -> tuple[int, ...]:
 
 
 def whole_fits(config: VllmConfig, pool: Pool, sequence: Sequence, beside: int) -> bool:
-    """Return whether the pool has room for all known tokens of a request and for `beside` further
+    """Return whether the pool has room for all known tokens of a request and for `beside` more
     blocks."""
     whole = blocks_for(kv_cache.slots(config, sequence.num_tokens), config.block_size)
     return fits(pool, whole + beside)
 
 
 def arrives(config: VllmConfig, sequence: Sequence, hit: tuple[int, ...]) -> int:
-    """Return how many tokens of a parked request count as computed once its load has landed. These
-    are all tokens before the block in which the load fails (V1-R26), or none if there are several
+    """Return the number of tokens of a parked request that count as computed once its load has
+    finished. These are all tokens before the block in which the load fails (V1-R26), or none if
+    there are several
     groups: then a connector only reports that the load has failed."""
     if sequence.fails_at is None or sequence.fails_at >= sequence.computed:
         return sequence.computed
@@ -202,9 +204,9 @@ def promised_blocks(config: VllmConfig, holders: Iterable[Sequence]) -> int:
 def landed(
     config: VllmConfig, pool: Pool, sequence: Sequence, holders: tuple[Sequence, ...]
 ) -> tuple[Sequence, Pool]:
-    """Return the request after its load has landed, and the pool. Its blocks can now be found. Its
-    last token remains to be computed, because that yields the next one. If the load failed from the
-    first token on, the request has no blocks left."""
+    """Return the request after its load has finished, and the pool. Its blocks can now be found.
+    Its last token remains to be computed, because that yields the next one. If the load failed from
+    the first token on, the request has no blocks left."""
     if not sequence.arrives:
         pool = kv_cache.free(config, pool, with_hit(config, sequence), holders)
         return sequence._replace(blocks=(), published=0, tables=(), full=()), pool
@@ -218,8 +220,8 @@ def landed(
 
 
 def with_hit(config: VllmConfig, sequence: Sequence) -> Sequence:
-    """Return a request whose load has failed as a whole with the tokens of its hit, which stay in
-    the cache."""
+    """Return a request whose load has failed as a whole. It keeps the tokens of its hit, which stay
+    in the cache."""
     return sequence._replace(computed=sequence.computed or sequence.published * config.block_size)
 
 
@@ -259,8 +261,8 @@ def written_still(flights: tuple[Flight, ...], sequence: Sequence) -> bool:
 
 
 def sent(config: VllmConfig, state: State, sequence: Sequence) -> State:
-    """Return the state after a request's last token. Either its blocks are free, or they are sent
-    from the next step on and freed afterwards (V1-R25)."""
+    """Return the state after the last token of a request. Its blocks are either free, or sent from
+    the next step on and freed afterwards (V1-R25)."""
     state, sequence = slid(config, state, sequence)
     if sequence.send_steps is None:
         return free(config, state, sequence)
@@ -269,8 +271,8 @@ def sent(config: VllmConfig, state: State, sequence: Sequence) -> State:
 
 def slid(config: VllmConfig, state: State, sequence: Sequence) -> tuple[State, Sequence]:
     """Return the state and an ended request without the blocks that its windows no longer cover:
-    they are not sent. A request that is being loaded keeps them, as does one that the worker is
-    computing: it has given back what it could before its step."""
+    they are not sent. Requests that are being loaded or computed keep these blocks: a request that
+    the worker is computing gave back all that it could before its step."""
     if not (sequence.tables and sequence.computed) or sequence.loading is not None:
         return state, sequence
     if config.depth == 1 and written_still(state.in_flight, sequence):
@@ -280,8 +282,8 @@ def slid(config: VllmConfig, state: State, sequence: Sequence) -> tuple[State, S
 
 
 def aborted(config: VllmConfig, state: State, sequence: Sequence) -> State:
-    """Return the state after an abort. If the request's blocks are being sent or loaded, they are
-    free once both are done (V1-R25)."""
+    """Return the state after an abort. If the request's blocks are being loaded or sent, they
+    become free once that is done (V1-R25)."""
     state, sequence = slid(config, state, sequence)
     if sequence.send_aborted and sequence.send_steps is not None and sequence.blocks:
         steps = max(sequence.loading or 0, sequence.send_steps)
@@ -301,7 +303,8 @@ def free(config: VllmConfig, state: State, sequence: Sequence) -> State:
 
 
 def written(config: VllmConfig, state: State) -> State:
-    """Return the state after a decision has completed. It no longer writes to any blocks."""
+    """Return the state after a decision has completed, which therefore no longer writes to any
+    blocks."""
     if not state.leaving:
         return state
     done = [sequence for sequence in state.leaving if sequence.written_by == 1]

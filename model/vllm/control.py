@@ -35,7 +35,7 @@ def reset(state: State) -> tuple[State, bool]:
 
 def without_running(config: VllmConfig, state: State, revision: Revision) -> State:
     """Return the state in which all running requests are back at the front of the waiting queue, in
-    their order (V1-R37). Their tokens in flight are discarded and will be computed again.
+    the same order (V1-R37). Their tokens in flight are discarded and will be computed again.
     """
     _, state = revision.begin(config, state)
     plan = Plan.of(config, state)

@@ -34,10 +34,9 @@ class EncoderPlan(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """The part of a request that a step may compute: its first `tokens` tokens.
-
-    For these tokens, the encoder computes `inputs`; the inputs in `twice` are equal to one of
-    these. Both are indices into `Sequence.inputs`. `plan` has room for all of them.
+    """The part of a request that a step may compute: its first `tokens` tokens. For these tokens,
+    the encoder computes `inputs`. Each input in `twice` is equal to one of `inputs`, so its output
+    is shared. Both are indices into `Sequence.inputs`. `plan` has room for all of them.
     """
 
     tokens: int
@@ -62,10 +61,10 @@ def fit(
     stop: "StopBefore",
     split: "StopAtSplit",
 ) -> Fit:
-    """Return how many of the `tokens` after the first `start` a request may compute. The tokens of
-    an input need the encoder's output (V1-R29), which is either cached, or computed as a whole
-    within the budget and the cache's room (V1-R30, V1-R31, V1-R32). A drafter with its own keys
-    and values reads one more token."""
+    """Return how many of `tokens` tokens, from token `start` on, a request may compute. The tokens
+    of an input need the encoder's output (V1-R29), which is either cached, or computed as a whole
+    within the budget and the cache's room (V1-R30, V1-R31, V1-R32). A drafter with its own keys and
+    values reads one more token."""
     result = Fit(tokens, sequence, plan)
     kept = needed(holders)
     for place, (segment, begins, _) in enumerate(sequence.inputs):
@@ -99,8 +98,8 @@ StopBefore = Callable[[VllmConfig, int, int], int]
 
 
 def stop_early(config: VllmConfig, tokens: int, left: int) -> int:
-    """Stop so early that the drafter does not read the input either, unless nothing would then be
-    computed."""
+    """Stop so early that the drafter does not read the input either, unless this would leave
+    nothing to compute."""
     return left - config.read_ahead if left > config.read_ahead else left
 
 
@@ -124,9 +123,10 @@ def stop_at_split(
 
 
 def stays_whole(config: VllmConfig, start: int, begins: int, length: int) -> bool:
-    """Return whether a step from `start` on must not compute only the first tokens of an input. The
-    exception is a step that begins with an input longer than the threshold, since no step could
-    compute all of it."""
+    """Return whether a step that begins at `start` must not split an input. Splitting is allowed
+    only if the step begins inside the input, or at an input that is longer than the threshold,
+    because no step could compute all of that input.
+    """
     fits = length <= (config.long_prefill_token_threshold or length)
     return start < begins or (fits and start == begins)
 
@@ -167,20 +167,21 @@ def scheduled(encoded: Fit, plan: EncoderPlan, sequence: Sequence) -> tuple[Sequ
 
 
 def release_outputs(outputs: Content, sequence: Sequence, others: Iterable[Sequence]) -> Content:
-    """Return the outputs after a request has stopped needing any. Those that no other request needs
-    become the most recently used."""
+    """Return the outputs after a request has stopped needing any of them. Those that no other
+    request needs become the most recently used."""
     still = needed(other for other in others if other.id != sequence.id)
     return _unused(outputs, sequence, sequence.needs, still)
 
 
 def refused(plan: EncoderPlan, sequence: Sequence, running: Iterable[Sequence]) -> EncoderPlan:
-    """Return the plan after a request got no blocks. It therefore needs no outputs."""
+    """Return the plan after a request got no blocks, and therefore needs no outputs."""
     return plan._replace(outputs=release_outputs(plan.outputs, sequence, running))
 
 
 def taken_back(plan: EncoderPlan, sequence: Sequence, others: Iterable[Sequence]) -> EncoderPlan:
     """Return the plan after a request is preempted. Inputs that were to be computed for it in this
-    step are reassigned to another request that needs them, or else leave the plan."""
+    step are reassigned to another request that needs them. If there is none, they leave the plan.
+    """
     others = [other for other in others if other.id != sequence.id]
     computing = {name: places for name, places in plan.computes.items() if name != sequence.id}
     plan, taken = plan._replace(computes=computing), plan.computes.get(sequence.id, ())
@@ -220,7 +221,7 @@ def passed(config: VllmConfig, state: State, name: str) -> State:
 
 def seen(plan: EncoderPlan, running: Iterable[Sequence]) -> dict[str, Any]:
     """Return the outputs that the worker computes, and those that it drops. No output is in both
-    (V1-R75)."""
+    lists (V1-R75)."""
     inputs = {sequence.id: sequence.inputs for sequence in running}
     kept = {name for name, _ in plan.outputs}
     return {

@@ -1,4 +1,4 @@
-"""Loads into several KV groups: once a load has landed, each group holds what its layers read.
+"""Loads into several KV groups: once a load has finished, each group holds what its layers read.
 
 Source: release 0.33.0, SingleTypeKVCacheManager.add_local_computed_blocks and
 allocate_external_computed_blocks, Scheduler._request_remaining_blocks, _handle_failed_recving.
@@ -17,8 +17,8 @@ from .state import Sequence
 def begin(
     config: VllmConfig, pool: Pool, sequence: Sequence, covered: int
 ) -> tuple[Sequence, Pool]:
-    """Return a request that uses its hit, with blocks in each group for the tokens up to `covered`
-    that a load brings, and the pool. Cached blocks are in use before any block is taken."""
+    """Return a request that uses its hit and has blocks in each group for a load up to token
+    `covered`, and the pool. Cached blocks are in use before any block is taken."""
     hit = len(sequence.blocks)
     found = _found(config, pool, sequence, hit, covered)
     junction = kv_groups.junction_of(config, pool, sequence, hit)
@@ -35,8 +35,8 @@ def missing(
     config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, covered: int
 ) -> tuple[int, int]:
     """Return how many blocks a request with a hit of `hit` blocks lacks in the groups after the
-    first: of those that admission reserves for the whole request, and of those for a load up to
-    `covered` tokens."""
+    first. Return two numbers: one for the blocks that admission reserves for the whole request, and
+    one for a load up to `covered` tokens."""
     if not config.more_groups:
         return 0, 0
     whole = load = 0
@@ -52,8 +52,9 @@ def missing(
 def _found(
     config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, covered: int
 ) -> list[Table]:
-    """Return the table of each group with a hit of `hit` blocks, as far as it is read after a load
-    up to `covered` tokens. At least the last token of the request is computed then (V1-R52)."""
+    """Return the table of each group with a hit of `hit` blocks, with only those blocks that are
+    read after a load up to `covered` tokens. At least the last token of the request is still
+    computed then (V1-R52)."""
     begins, tables = min(covered, sequence.num_tokens - 1), []
     hits = kv_groups.hit_tables(config, pool, sequence, hit)
     for group, table in zip(config.more_groups, hits, strict=True):
@@ -63,8 +64,9 @@ def _found(
 
 
 def promised(config: VllmConfig, sequence: Sequence, tokens: int) -> int:
-    """Return how many blocks a load must leave to a request with this many tokens, in the groups
-    after the first: as many as admission reserves, less its places in the group (V1-R21)."""
+    """Return how many blocks in the groups after the first a load must leave to a request with this
+    many tokens: as many as admission reserves, minus the places that the request already has
+    (V1-R21)."""
     tables: Iterable[Table] = sequence.tables or [()] * len(config.more_groups)
     return sum(
         max(kv_groups.reserved(config, group, tokens) - len(table), 0)
@@ -73,8 +75,9 @@ def promised(config: VllmConfig, sequence: Sequence, tokens: int) -> int:
 
 
 def missing_to_go_on(config: VllmConfig, sequence: Sequence, in_first: int, tokens: int) -> int:
-    """Return how many blocks a loaded request lacks in all groups, with `in_first` in the first, to
-    compute `tokens` more tokens; if the whole request must fit, at least what is reserved for it.
+    """Return how many blocks, in all groups, a loaded request lacks to compute `tokens` more
+    tokens; `in_first` is the number for the first group. If the whole request must fit, count at
+    least the blocks that are reserved for it.
     """
     covered = sequence.computed + tokens
     step = kv_groups.missing_to_grow(config, sequence, covered)
@@ -89,7 +92,7 @@ def missing_to_go_on(config: VllmConfig, sequence: Sequence, in_first: int, toke
 
 
 def of_a_step(config: VllmConfig, tokens: int) -> int:
-    """Return the blocks of a step of this many tokens in the groups after the first."""
+    """Return how many blocks a step of this many tokens takes in the groups after the first."""
     return sum(blocks_for(tokens, config.size_of(group)) for group in config.more_groups)
 
 

@@ -36,8 +36,8 @@ def _ahead(sequence: Sequence, coming: Coming | None, drafts: int) -> Sequence:
 
 
 def is_waited_for(config: VllmConfig, state: State, decided: bool) -> bool:
-    """Return whether the scheduler waits for the oldest decision: the pipeline is full, or this
-    step decided nothing."""
+    """Return whether the scheduler waits for the oldest decision, because the pipeline is full or
+    this step decided nothing."""
     return not decided or len(state.in_flight) >= config.depth
 
 

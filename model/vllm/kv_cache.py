@@ -15,9 +15,9 @@ from .state import Sequence
 def prefix_hit(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[int, ...]:
     """Return the cached blocks at the start of the tokens that a request must compute, by number.
 
-    Their content equals the request's own tokens (ALL-R11), but never includes its last one,
-    because computing that one yields the next token (V1CP-R28). Blocks of a running request can be
-    hit as well (V1-R08). A block is hit only if all tokens up to its end are equal (V1-R12).
+    They contain the request's own tokens (ALL-R11), but never the last one, because computing it
+    yields the next token (V1CP-R28). Blocks of a running request can be hit as well (V1-R08). A
+    block is hit only if all tokens up to its end are equal (V1-R12).
 
     With a drafter, the last block is computed again, unless the name of a block includes the next
     token: the drafter's keys and values of the last token in a block depend on the token after it
@@ -119,7 +119,7 @@ def free(config: VllmConfig, pool: Pool, sequence: Sequence, others: tuple[Seque
 def freed(
     config: VllmConfig, pool: Pool, sequence: Sequence, others: tuple[Sequence, ...]
 ) -> tuple[Pool, list[tuple[int, Content | None]]]:
-    """Return the pool, and the blocks of the first group that a request gives back.
+    """Return the pool, and the blocks that a request gives back in the first group.
 
     If a request is aborted in the step that would have filled a block, the block stays unfilled and
     can no longer be hit.

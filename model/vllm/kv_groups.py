@@ -1,12 +1,13 @@
 """KV groups after the first: groups of layers that do not keep the same tokens as full attention.
 
 Source: release 0.33.0, KVCacheManager.allocate_slots, HybridKVCacheCoordinator,
-SlidingWindowManager, ChunkedLocalAttentionManager, MambaManager.
+SlidingWindowManager, ChunkedLocalAttentionManager, MambaManager, CircularBufferManager.
 
 All groups take their blocks from one pool. For the same tokens, a group of attention layers takes
 as many blocks as full attention if its blocks have the same size. A group whose layers read only a
-window gives back blocks that have left the window, and puts the null block in their places. `mamba`
-describes the groups of Mamba layers.
+window gives back blocks that have left the window, and puts the null block in their places. A
+circular buffer is one block, which a request holds from its admission to its end. `mamba` describes
+the groups of Mamba layers.
 """
 
 from ..pool import (
@@ -58,6 +59,8 @@ def leaves_gaps(config: VllmConfig, group: KvGroup) -> bool:
 def places(config: VllmConfig, group: KvGroup, tokens: int) -> int:
     """Return the length of a group's table for this many tokens. A Mamba group also has a place for
     the state after each draft (V1-R52)."""
+    if group.kind == "circular_buffer":
+        return 1
     if keeps_one_block(config, group):
         return 1 + config.drafts
     drafts = config.drafts if group.kind == "mamba" else 0
@@ -72,6 +75,12 @@ def places_ahead(config: VllmConfig, group: KvGroup, covered: int) -> int:
     return places(config, group, covered)
 
 
+def cached_places(config: VllmConfig, group: KvGroup, tokens: int) -> int:
+    """Return the length of a group's table after a hit of this many tokens. No request finds
+    another one's circular buffer."""
+    return 0 if group.kind == "circular_buffer" else tokens // config.size_of(group)
+
+
 def new_blocks(config: VllmConfig, group: KvGroup, held: int, wanted: int) -> int:
     """Return how many new blocks a table needs to grow from `held` to `wanted` places. A Mamba
     group needs only the block in which the step leaves a state, and keeps the blocks of drafts."""
@@ -81,8 +90,8 @@ def new_blocks(config: VllmConfig, group: KvGroup, held: int, wanted: int) -> in
 
 
 def first_blocks(config: VllmConfig, group: KvGroup, hits: int, wanted: int) -> int:
-    """Return how many new blocks a group needs to extend its `hits` to a table of `wanted`
-    places."""
+    """Return how many new blocks a group needs to extend its cached blocks, `hits`, to a table of
+    `wanted` places."""
     drafts = config.drafts if leaves_gaps(config, group) else 0
     return new_blocks(config, group, hits, wanted) + drafts
 
@@ -127,8 +136,8 @@ def whole_hit(config: VllmConfig, pool: Pool, sequence: Sequence) -> Table:
     """Return the longest whole hit of a request (V1-R53, V1-R96), as cached blocks of full
     attention.
 
-    A hit is whole if it ends at a block boundary in every group (V1-R86), and if every other group
-    has also cached everything that it reads for the next token.
+    A hit is whole if it ends at a block boundary in every group (V1-R86), and if each of the other
+    groups has cached everything that it reads to compute the next token.
     """
     hit = longest_hit(config, pool, sequence)
     step = config.hit_unit // config.block_size
@@ -154,11 +163,11 @@ def is_cut(config: VllmConfig, sequence: Sequence) -> bool:
 
 
 def goes_on(config: VllmConfig, pool: Pool, sequence: Sequence, blocks: int) -> bool:
-    """Return whether each other group of attention layers has also cached its block after a hit of
-    this many blocks. Releases do not know which groups have layers of the drafter."""
+    """Return whether each of the other groups of attention layers has also cached its block after a
+    hit of this many blocks. Releases do not know which groups have layers of the drafter."""
     tokens = blocks * config.block_size
     return all(
-        group.kind == "mamba"
+        group.kind in ("mamba", "circular_buffer")
         or (
             tokens + config.size_of(group) < sequence.num_tokens
             and name(config, sequence, number, tokens // config.size_of(group)) in pool.cached
@@ -179,7 +188,8 @@ def found(
     for number, group in enumerate(config.more_groups):
         size = config.size_of(group)
         first = read_from(config, group, tokens) // size
-        names = [name(config, sequence, number, place) for place in range(first, tokens // size)]
+        last = cached_places(config, group, tokens)
+        names = [name(config, sequence, number, place) for place in range(first, last)]
         cached = [pool.cached.get(content, (None,))[0] for content in names]
         tables.append((NULL,) * first + tuple(cached))
     return tables
@@ -194,12 +204,12 @@ def missing(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, tokens
     """Return how many blocks a request with a hit of `hit` blocks lacks, in the groups after the
     first, to compute `tokens` more tokens.
 
-    If the request must fit as a whole, all its tokens count. Each group then counts at most as many
+    If the whole request must fit, all its tokens count. Each group then counts at most as many
     blocks as the request can hold in it at once (V1-R54).
     """
     cached = sum(unheld(pool, table) for table in hit_tables(config, pool, sequence, hit))
     found = hit * config.block_size
-    held = [found // config.size_of(group) for group in config.more_groups]
+    held = [cached_places(config, group, found) for group in config.more_groups]
     covered = found + tokens
     ahead = min(covered + config.lookahead, config.max_model_len)
     step = blocks_for(ahead, config.block_size) - hit
@@ -257,20 +267,25 @@ def whole_units(config: VllmConfig, tokens: int) -> int:
 
 def is_retained(config: VllmConfig, sequence: Sequence, group: KvGroup, place: int) -> bool:
     """Return whether the full block at `place` can be found later. A block of a window can be found
-    only if it is in the window at the end of some hit.
+    only if some hit ends such that the block is in the window.
 
-    If only a few blocks of windows are retained (`retains_little`), only two stretches can be
-    found: the window before the last token of the prompt, and the window before the end of the hit
-    in full attention. Only the Mamba states at the ends of these stretches can be found.
+    If only a few blocks of windows are retained (`retains_little`), only these stretches can be
+    found: the window before the last token of the prompt, the window before the end of the hit in
+    full attention, and the windows before multiples of the interval, unless it is 0. Only the Mamba
+    states at the ends of these stretches can be found.
     """
-    size, unit = config.size_of(group), config.hit_unit
-    ends = (sequence.prompt - 1, sequence.junction)
+    size = config.size_of(group)
+    unit = config.prefix_cache_retention_interval or config.hit_unit
+    ends = [sequence.prompt - 1, sequence.junction]
     if group.kind not in ("sliding_window", "mamba"):
         return True
     if not config.retains_little:
         if group.kind == "mamba":
             return True
-        ends = ((place * size // unit + 1) * unit, place * size)
+        ends.clear()
+    if config.prefix_cache_retention_interval != 0:
+        begun = place * size // unit * unit
+        ends += [begun + unit, begun]
     beyond = int(is_cut(config, sequence) and group.kind != "mamba")
     return any(
         read_from(config, group, end) // size <= place < end // size + beyond
@@ -303,8 +318,8 @@ def hold(config: VllmConfig, pool: Pool, sequence: Sequence, covered: int) -> tu
 
 
 def without_old_drafts(config: VllmConfig, sequence: Sequence, table: Table, wanted: int) -> Table:
-    """Return a Mamba group's table up to the place in which the step leaves its state. The blocks
-    of drafts move behind that place."""
+    """Return a Mamba group's table, extended so that it ends before the place in which the step
+    leaves its state. The blocks of earlier drafts are moved to the end of the table."""
     state, size = wanted - config.drafts - 1, config.block_size
     begins = len(table) <= sequence.computed // size  # the table has only the hit
     first = len(table) if begins else len(table) - config.drafts
@@ -320,7 +335,8 @@ def publish_full(
     the pool. Drafts do not count, because they may be wrong."""
     full, published = [], []
     for number, (group, table) in enumerate(zip(config.more_groups, sequence.tables, strict=True)):
-        end = max(findable(config, sequence, covered, config.size_of(group)), sequence.full[number])
+        end = findable(config, sequence, covered, config.size_of(group))
+        end = 0 if group.kind == "circular_buffer" else max(end, sequence.full[number])
         published += [
             (table[place], name(config, sequence, number, place))
             for place in range(sequence.full[number], end)

@@ -1,4 +1,4 @@
-"""Mamba layers, with a prefix cache: a chunk ends where a state can be found.
+"""Mamba layers with a prefix cache: a chunk ends where a state can be found.
 
 Source: releases 0.28.0 and 0.33.0, Scheduler._mamba_block_aligned_split, MambaManager.
 
@@ -23,8 +23,8 @@ LastStop = Callable[[VllmConfig, int], int]
 
 def last_stop(config: VllmConfig, tokens: int) -> int:
     """Return the last block boundary, even if it is the end of the tokens. If the drafter has its
-    own keys and values, return the boundary before, because hits are then one block shorter
-    (V1-R61)."""
+    own keys and values, return the boundary before that one, because hits are then one block
+    shorter (V1-R61)."""
     last = tokens // config.block_size * config.block_size
     return max(last - config.block_size, 0) if config.lookahead else last
 

@@ -11,7 +11,17 @@ from msgspec.structs import fields
 from ..pool import Content, blocks_for
 from ..scenario import CONTROLS, Request
 from ..systems import Reference, ReferenceModel
-from . import blocked, control, encoder, kv_groups, scheduler, sessions, speculation, worker
+from . import (
+    blocked,
+    cadence,
+    control,
+    encoder,
+    kv_groups,
+    scheduler,
+    sessions,
+    speculation,
+    worker,
+)
 from .config import VllmConfig, read_config
 from .releases import RELEASES
 from .revision import DOCUMENTED, Revision
@@ -136,8 +146,8 @@ class VllmModel(ReferenceModel[State]):
 
     @property
     def controls(self) -> tuple[str, ...]:
-        """Return all control events. With a connector or sessions, return none, because a reset
-        does not free the blocks of parked requests."""
+        """Return all control events. With a connector or sessions, return no events, because a
+        reset does not free the blocks of parked requests."""
         return () if self.config.loads or self.config.has_sessions else CONTROLS
 
     def control(self, state: State, kind: str) -> tuple[State, bool]:
@@ -161,6 +171,8 @@ class VllmModel(ReferenceModel[State]):
         if self.config.has_grammars:
             plan = blocked.nearer(plan)
         after, seen = scheduler.carry_out(self.config, state, plan, abort_inside, self.revision)
+        if self.config.holds_prefills:
+            after = after._replace(cadence=cadence.after(self.config, state, plan))
         if reports:
             after, seen = blocked.end_refused(after, seen)
         return worker.tell(self.config, state, plan, after, seen)
@@ -177,7 +189,7 @@ def unsupported(request: Request, config: Mapping[str, Any]) -> Iterator[tuple[s
         given = getattr(request, field)
         if given != DEFAULTS[field] and not config.get(key):
             shown = json.dumps(to_builtins(given))
-            yield field, f"{shown} needs a configuration of vllm with {value}"
+            yield field, f"{shown} needs a vllm configuration with {value}"
     several = config.get("async_scheduling") or config.get("pipeline_parallel_size", 1) > 1
     if request.load_fails_at is not None and config.get("synchronous_loads") and several:
         problem = "not modelled with synchronous_loads and several decisions in flight; valid: null"

@@ -16,12 +16,13 @@ NULL_BLOCK = 1  # blocks of a pool that hold no request's tokens
 
 class KvGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Layers that keep the same tokens: all tokens, the last `window` tokens, or the tokens of the
-    current chunk of `window` tokens. Mamba layers keep a state instead of tokens.
+    current chunk of `window` tokens. Mamba layers keep a state instead of tokens. Layers with a
+    `circular_buffer` overwrite the tokens in a single block.
 
     A group without a `block_size` has that of the configuration, as full attention always has.
     """
 
-    kind: Literal["full", "sliding_window", "chunked_local", "mamba"]
+    kind: Literal["full", "sliding_window", "chunked_local", "mamba", "circular_buffer"]
     window: Positive | UnsetType = UNSET
     block_size: Positive | UnsetType = UNSET
 
@@ -53,9 +54,10 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     Groups: each of `kv_groups` has its own blocks for every request; all come from one pool. The
     first group is full attention. With `prefix_cache_retention_interval` 0, a block of a sliding
-    window can be found only if the same prompt, or one that shares its cached beginning, would read
-    the block. With null, every block can be found. A prefix cache keeps the Mamba states at which
-    steps end or, with `mamba_cache_mode` all, those at the end of every block.
+    window can be found only if the block would be read by the same prompt, or by a prompt that
+    shares its cached beginning. With a longer interval, the windows that end at its multiples can
+    be found as well; with null, every block can be found. A prefix cache keeps the Mamba states at
+    which steps end or, with `mamba_cache_mode` all, those at the end of every block.
 
     Partitions: with `cache_partitions`, requests may have a salt or an adapter, and find only
     blocks of requests with the same salt and adapter. A step computes requests with at most
@@ -68,7 +70,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     Limits since 0.33: at most `max_num_active_seqs` requests run; null means `max_num_seqs`. With
     `long_prefill_token_threshold_adaptive`, the threshold is at least the budget divided by the
     number of unfinished requests. With `disable_chunked_mm_input`, a step computes all tokens of an
-    encoder input or none, unless the input is longer than the threshold.
+    encoder input or none, unless the input is longer than the threshold. While a request decodes,
+    prefill is computed only once in `prefill_schedule_interval` steps.
 
     Ids: with `reused_ids`, a request may have the id of a request that has ended.
     """
@@ -118,11 +121,21 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     max_num_active_seqs: Positive | UnsetType | None = UNSET
     long_prefill_token_threshold_adaptive: bool | UnsetType = UNSET
     disable_chunked_mm_input: bool | UnsetType = UNSET
+    prefill_schedule_interval: Positive | UnsetType = UNSET
 
     @cached_property
     def slots(self) -> int:
         """Return how many requests may run (V1-I3, V1-R87)."""
         return self.max_num_active_seqs or self.max_num_seqs
+
+    @cached_property
+    def prefill_interval(self) -> int:
+        """Return in how many steps prefill is computed once (V1-R97)."""
+        return self.prefill_schedule_interval or 1
+
+    @cached_property
+    def holds_prefills(self) -> bool:
+        return self.prefill_interval > 1
 
     @cached_property
     def watermark_blocks(self) -> int:
@@ -148,8 +161,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @cached_property
     def lookahead(self) -> int:
-        """Return for how many tokens beyond its own a request has blocks, for the drafter's keys
-        and values."""
+        """Return the number of tokens beyond its own for which a request has blocks, because the
+        drafter stores keys and values for them."""
         return self.num_lookahead_tokens or 0
 
     # Several decisions at once.
@@ -222,7 +235,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     @cached_property
     def retains_little(self) -> bool:
         """Return whether only a few blocks of sliding windows can be found later."""
-        return self.prefix_cache_retention_interval == 0
+        return isinstance(self.prefix_cache_retention_interval, int)
 
     @cached_property
     def more_groups(self) -> tuple[KvGroup, ...]:

@@ -16,7 +16,8 @@ class Plan(Record, frozen=True):
     """A partly decided step: the tokens left in the budget, and the queues so far.
 
     `scheduled` holds the tokens of each request, in scheduling order; `in_flight` the earlier
-    decisions that are still being computed; `parked` requests hold blocks but do not run.
+    decisions that are still being computed; `parked` requests hold blocks but do not run. If the
+    step `holds` prefills back, requests with more than one token to compute wait.
     """
 
     running: tuple[Sequence, ...]
@@ -29,6 +30,7 @@ class Plan(Record, frozen=True):
     parked: tuple[Sequence, ...] = ()
     leaving: tuple[Sequence, ...] = ()
     encoder: EncoderPlan = NO_ENCODER
+    holds: bool = False
 
     @classmethod
     def of(cls, config: VllmConfig, state: State) -> "Plan":
@@ -36,6 +38,7 @@ class Plan(Record, frozen=True):
             *(state.running, state.waiting, state.pool, config.max_num_batched_tokens, {}, ()),
             *(state.in_flight, state.parked, state.leaving),
             EncoderPlan(config.encoder_budget, state.outputs) if config.encodes else NO_ENCODER,
+            state.cadence is not None and state.cadence.holds,
         )
 
     @property
@@ -69,7 +72,7 @@ def put_back(
 
 
 def set_aside(waiting: tuple[Sequence, ...], sequence: Sequence) -> tuple[Sequence, ...]:
-    """Return the queue after setting this request aside. It waits for something other than blocks,
+    """Return the queue after setting this request aside: it waits for something other than blocks,
     so other requests may overtake it (V1-R10)."""
     return tuple(
         [sequence._replace(aside=True) if other is sequence else other for other in waiting]

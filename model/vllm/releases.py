@@ -10,7 +10,7 @@ from dataclasses import replace
 import msgspec
 
 from ..pool import blocks_for, fits, unheld
-from . import encoder, group_loads
+from . import cadence, encoder, group_loads
 from .config import VllmConfig
 from .queue import Plan
 from .revision import DOCUMENTED, with_fair_share
@@ -51,7 +51,7 @@ def begin(config: VllmConfig, state: State) -> tuple[VllmConfig, State]:
     """Apply no threshold to a lone request, because it cannot starve others (pull request 57951).
 
     A preempted request goes to the very front of the queue, because requests that were set aside no
-    longer have a queue of their own. Since 0.31.0.
+    longer have a separate queue. Since 0.31.0.
     """
     if config.long_prefill_token_threshold and is_alone(state):
         config = msgspec.structs.replace(config, long_prefill_token_threshold=0)
@@ -60,7 +60,7 @@ def begin(config: VllmConfig, state: State) -> tuple[VllmConfig, State]:
     if any(sequence.aside for sequence in state.waiting):
         waiting = tuple([sequence._replace(aside=False) for sequence in state.waiting])
         state = state._replace(waiting=waiting)
-    return config, state
+    return config, cadence.begin(state) if config.holds_prefills else state
 
 
 def is_alone(state: State) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from . import connector, encoder, mamba
+from . import cadence, connector, encoder, mamba
 from .config import VllmConfig
 from .connector import HasRoom
 from .encoder import StopAtSplit, StopBefore
@@ -23,7 +23,7 @@ def begin(config: VllmConfig, state: State) -> tuple[VllmConfig, State]:
     (V1-R11), and a preempted request goes behind requests that were set aside (V1-R10)."""
     if config.long_prefill_token_threshold_adaptive is True:
         config = with_fair_share(config, state)
-    return config, state
+    return config, cadence.begin(state) if config.holds_prefills else state
 
 
 def with_fair_share(config: VllmConfig, state: State) -> VllmConfig:
@@ -51,8 +51,8 @@ def ends_round(config: VllmConfig) -> bool:
 
 
 def publishes(config: VllmConfig) -> bool:
-    """Return whether the next decision is made before the token arrives. If not, that decision
-    publishes the block."""
+    """Return whether a block is published as soon as emitted tokens fill it: only if decisions are
+    made ahead. Otherwise, the next decision publishes it."""
     return config.decides_ahead
 
 
@@ -62,8 +62,8 @@ def named_beyond(config: VllmConfig) -> int:
 
 
 def queue_blocked(waiting: tuple[Sequence, ...]) -> tuple[Sequence, ...]:
-    """Move the last request of the queue, which is blocked, in front of all that were not set
-    aside. It joins the requests that were set aside, which come first."""
+    """Move the last request of the queue, which is blocked, behind the requests that were set aside
+    and in front of all others."""
     *others, newcomer = waiting
     front = sum(sequence.aside for sequence in others)
     return (*others[:front], newcomer._replace(aside=True), *others[front:])
@@ -93,7 +93,7 @@ class Revision:
         ends_round: whether the loop ends when a request preempts itself. Running requests behind it
             then get nothing.
         has_room: whether enough blocks are free for a load to begin.
-        publishes: whether a block can be found as soon as emitted tokens have filled it.
+        publishes: whether a block can be found as soon as emitted tokens fill it.
         named_beyond: how many tokens after a block belong to its name.
         queue_blocked: the queue after a blocked request has arrived at its end; used only under
             first come, first served.

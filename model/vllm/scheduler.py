@@ -14,6 +14,7 @@ enters it:
 - `connector`: keys and values are loaded and sent (`config.loads`);
 - `encoder`: parts of a prompt are encoded first (`config.encodes`, `inputs` of a request);
 - `kv_groups`: not all layers keep the same tokens (`config.more_groups`, `tables` of a request);
+- `cadence`: some steps hold prefills back (`plan.holds`, `held` requests);
 - `mamba`: chunks end where Mamba layers can be cached (`config.caches_states`).
 """
 
@@ -139,6 +140,8 @@ def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTE
                 return plan  # the request waits, because it must not join without its padding
         if not config.enable_chunked_prefill and capped(config, uncomputed) > plan.budget:
             return plan
+        if plan.holds and sequence.num_tokens - start > 1:
+            return plan  # V1-R97
         tokens, fit = clamp(config, uncomputed, plan.budget), None
         if config.caches_states:
             last, cached = revision.last_stop, len(hit)
@@ -168,9 +171,11 @@ def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTE
 
 
 def behind(config: VllmConfig, sequence: Sequence) -> int:
-    """Return how many tokens a running request has to compute, including drafts; 0 if it waits
-    (V1-R06)."""
+    """Return how many tokens a running request has to compute, including drafts; 0 if it waits for
+    a token in flight (V1-R06)."""
     if sequence.promised and in_flight.passed_over(config, sequence):
+        return 0
+    if sequence.held:  # V1-R97
         return 0
     return speculation.wanted(config, sequence) if config.drafts else sequence.num_uncomputed_tokens
 

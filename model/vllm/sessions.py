@@ -1,4 +1,4 @@
-"""Sessions: requests that continue with a further input after a turn has ended.
+"""Sessions: requests that continue with another input after a turn has ended.
 
 Source: release 0.33.0: Scheduler._handle_stopped_request, Scheduler._update_request_as_session. A
 session that waits for its next input keeps its blocks and its slot.
@@ -57,8 +57,8 @@ def step(
 
 
 def closer(sequence: Sequence) -> Sequence:
-    """Return a session one step closer to its next input. If the input is due, begin the next
-    turn."""
+    """Return a session that has waited one step more for its next input. If the input is due, begin
+    the next turn."""
     if sequence.awaits is None:
         return sequence
     return sequence._replace(awaits=sequence.awaits - 1) if sequence.awaits else begun(sequence)
@@ -168,8 +168,8 @@ def give_back(config: VllmConfig, plan: Plan, sequence: Sequence) -> Plan:
 
 
 def holding(state: Any) -> Any:
-    """Return the state, or the plan, after adding the waiting sessions that hold blocks to
-    `leaving`. They are neither running nor parked."""
+    """Return the state, or the plan, with the waiting sessions that hold blocks added to `leaving`,
+    because these sessions are neither running nor parked."""
     held = tuple([sequence for sequence in state.waiting if sequence.blocks])
     return state._replace(leaving=held)
 

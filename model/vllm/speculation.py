@@ -38,8 +38,8 @@ def proposed(coming: Coming) -> int:
 
 
 def right(sequence: Sequence, drafts: int) -> int:
-    """Return how many of the drafts computed with the request's last token are correct
-    (V1CP-R35)."""
+    """Return how many of the drafts that are computed together with the request's last token are
+    correct (V1CP-R35)."""
     if not drafts or not sequence.accepted:
         return 0
     return min(drafts, sequence.accepted[sequence.verified % len(sequence.accepted)])

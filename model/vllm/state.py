@@ -39,20 +39,20 @@ class Sequence(sequence.Sequence, frozen=True):
     Attributes:
         priority, arrival: a lower priority is more important; requests are numbered by arrival.
         drafted: the number of drafts that are proposed but not computed.
-        accepted, verified: the n-th time that drafts are computed, `accepted[n]` of them are
-            correct; after its last entry, `accepted` is repeated. `verified` is the number of times
-            so far.
-        promised, hoped: the number of tokens in flight that are certain to arrive, and of drafts in
-            flight with them.
+        accepted, verified: when drafts are computed for the n-th time, `accepted[n]` of them are
+            correct; after its last entry, `accepted` is repeated. `verified` counts how often
+            drafts were computed so far.
+        promised, hoped: the number of tokens in flight that will certainly arrive, and the number
+            of drafts in flight.
         named_beyond: how many tokens after each of its blocks belong to the block's name.
         aside: whether it was preempted and waits for tokens in flight; it is then first in line.
-        external, load_steps: how many tokens of its prompt a connector has, and the steps that
-            loading them takes.
+        external, load_steps: how many tokens of its prompt a connector has, and how many steps it
+            takes to load them.
         loading, was_loaded: the steps left of the load, and whether the request was ever loaded (a
             load is never repeated).
         fails_at, arrives: the first token at which the load fails, and the number of tokens that
-            count as computed once the load has landed.
-        deferrals: how often the connector will still answer that it does not know.
+            count as computed once the load has finished.
+        deferrals: how many more times the connector will answer that it does not know yet.
         written_by, send_steps: after its end, the number of decisions in flight that still write to
             its blocks, and the number of steps after the next one for which the blocks are sent.
         send_aborted: whether its blocks are sent even if it is aborted.
@@ -64,12 +64,13 @@ class Sequence(sequence.Sequence, frozen=True):
         junction: the number of its tokens that full attention had cached when it started, if
             another group lacked some of them; otherwise 0.
         adapter: the LoRA adapter that it needs, if the number of adapters is limited.
-        begun: with several groups and decisions in flight: for each decision in flight that
-            computes it, how many of its tokens were computed before; the oldest decision first.
+        begun: with several groups and decisions in flight, for each decision in flight that
+            computes it, oldest first, how many of its tokens were computed before that decision.
         blocked: the number of steps left until its grammar is compiled.
         invalid, refused: whether its grammar cannot be compiled, and whether the scheduler knows
             this.
         turns: the turns of its session that have not begun.
+        held: whether this step does not go on with its prefill.
         awaits: for how many more steps its session waits for the next input; None if it is not
             waiting.
     """
@@ -105,6 +106,7 @@ class Sequence(sequence.Sequence, frozen=True):
     refused: bool = False
     turns: tuple[Turn, ...] = ()
     awaits: int | None = None
+    held: bool = False
 
     def name(self, number: int, block_size: int) -> Content:
         end = (number + 1) * block_size + self.named_beyond
@@ -131,6 +133,24 @@ class Sequence(sequence.Sequence, frozen=True):
         return self.generated + self.promised > 0 and self.num_uncomputed_tokens == 1
 
 
+class Cadence(NamedTuple):
+    """When prompts may be computed, with a `prefill_schedule_interval`.
+
+    Attributes:
+        left: how many steps with computation may hold prefills back.
+        crowded: whether the last step that held none back left requests waiting, apart from those
+            in `aside`, which could not run.
+        prefilling: the running requests whose last step left known tokens uncomputed.
+        holds: whether the current step holds prefills back.
+    """
+
+    left: int = 0
+    crowded: bool = False
+    prefilling: tuple[str, ...] = ()
+    aside: tuple[str, ...] = ()
+    holds: bool = False
+
+
 class State(Record, frozen=True):
     """The scheduler between two steps; every queue is in order.
 
@@ -146,7 +166,8 @@ class State(Record, frozen=True):
             their blocks.
         outputs: encoder outputs that are kept, in the order of their last use.
         pause: "pause_new" or "pause_all" while an operator holds the scheduler back.
-        told: the requests that the worker knows of.
+        told: the requests that the worker knows.
+        cadence: which steps hold prefills back, after the first step with an interval.
     """
 
     waiting: tuple[Sequence, ...] = ()
@@ -162,6 +183,7 @@ class State(Record, frozen=True):
     outputs: Content = ()
     pause: str | None = None
     told: tuple[str, ...] = ()
+    cadence: Cadence | None = None
 
     @property
     def holders(self) -> tuple[Sequence, ...]:

@@ -14,7 +14,7 @@ from .state import State
 def tell(
     config: VllmConfig, before: State, plan: Plan, after: State, seen: dict[str, Any]
 ) -> tuple[State, dict[str, Any]]:
-    """Return the state and the observation of a step, with the message to the worker.
+    """Return the state, and the observation of a step with the message to the worker.
 
     For a request that continues (V1-R70), the message contains the new blocks (V1-R71) and the
     number of computed tokens (V1-R72); the first stage of a pipeline also gets the tokens (V1-R73).

@@ -46,7 +46,7 @@ class Difference(NamedTuple):
         message: one sentence about the fields or the answers.
         fields: every field that differs, with both values; empty if one target did not step.
         words: sentences that describe the difference.
-        steps: the step of each target; None for a target that has none.
+        steps: the step of each target; None for a target that took none.
         details: traceback or stderr of a crash.
     """
 
@@ -129,8 +129,7 @@ def in_words(field: Differing) -> str:
 
 
 def only(value: Any, other: Any) -> Any:
-    """Return the part of a field's value that the other side lacks; return numbers and words
-    unchanged."""
+    """Return only the entries that the other side lacks; return numbers and words unchanged."""
     if isinstance(value, list) and isinstance(other, list):  # the pairs of `scheduled`, in order
         value, other = dict(value), dict(other)
     if isinstance(value, Mapping) and isinstance(other, Mapping):
@@ -153,7 +152,7 @@ def _of_mappings(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
 
 
 def plain(value: Any) -> str:
-    """Return a field's value for a reader; long lists of blocks are cut."""
+    """Return a field's value as readable text; long lists of blocks are shortened."""
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {plain(item)}" for name, item in value.items()) or "none"
     if isinstance(value, list | tuple):

@@ -42,7 +42,7 @@ class Side:
     """One of the two targets, with the system and revision that it is started as.
 
     Attributes:
-        started: its reply to the last start.
+        started: the target's reply to the last start.
     """
 
     target: Target
@@ -61,7 +61,7 @@ class StepPair(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A configuration that only one of two targets of a system refuses."""
+    """A configuration that one target refuses and another target of the same system accepts."""
 
     difference: Difference
     config: Mapping[str, Any]
@@ -78,8 +78,8 @@ class Coverage:
         events: how often each event occurred in the first target.
         both_failed: number of runs in which both crashed or hung in the same way.
         refused: configurations that only one side refuses, the first of each shape.
-        cannot_abort: the reason why one of the targets cannot abort a request before a step (key
-            False) or inside one (key True); empty if both can.
+        cannot_abort: why one of the targets cannot abort a request before a step (key False) or
+            inside one (key True); empty if both can.
     """
 
     steps: int = 0
@@ -167,7 +167,7 @@ class DifferentialTarget:
             refused = Refused(of_answers(REFUSAL, 0, message, ()), config)
             self.coverage.refused.setdefault(refused.difference.shape, refused)
         reasons = "; ".join(f"{name}: {words}" for name, words in refusals.items())
-        if len(refusals) == 2 and len({*refusals.values()}) == 1:
+        if len(refusals) == 2:  # the first reason is enough
             reasons = refusals[NAMES[0]]
         return {"ok": False, "error": "config", "message": reasons}
 
@@ -302,7 +302,7 @@ def _without_probe(step: Step) -> Step:
 
 
 class _Seen:
-    """Counts each event once, when it begins, not in every step that it lasts."""
+    """Counts each event once, when it begins, and not again in every step that it lasts."""
 
     def __init__(self) -> None:
         self._hit: frozenset[str] = frozenset()

@@ -49,8 +49,8 @@ def shown(step: Step, observes: frozenset[str]) -> Step:
 
 
 def equal_at_sight(seen: Mapping[str, Any], model: Mapping[str, Any]) -> bool:
-    """Return whether two observations are literally equal in all fields that both show. If not,
-    they may still be equivalent (see `differing`)."""
+    """Return whether two observations have equal values in all fields that both show. If not, they
+    may still be equivalent (see `differing`)."""
     for field in NULLABLE:
         if seen.get(field) != model.get(field):
             return False
@@ -61,7 +61,8 @@ def equal_at_sight(seen: Mapping[str, Any], model: Mapping[str, Any]) -> bool:
 
 
 class Differing(NamedTuple):
-    """A field in which two steps differ, in a form in which equivalent values are equal."""
+    """A field in which two steps differ, with its values normalized so that equivalent values are
+    equal."""
 
     field: str
     first: Any

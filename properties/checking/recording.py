@@ -67,7 +67,8 @@ class Recorder:
 class Recorded:
     """A target that returns recorded answers, as long as it receives the recorded calls.
 
-    Its methods raise RecordError for another call, and for an answer that is not a valid reply.
+    Its methods raise RecordError for any other call, and for a recorded answer that is not a valid
+    reply.
     """
 
     def __init__(self, answers: Sequence[Answer]) -> None:

@@ -58,12 +58,12 @@ def replay(
 ) -> Outcome:
     """Run the scenario until every request has finished or a step breaks a rule.
 
-    `watch` receives every step, and the run ends after `last_step`. `new` selects, among the rules
-    that a step breaks, those that were not known to break; if there are none, the run continues
-    where possible. `begun` receives the session before its first step. With `skipped`, steps in
-    which a model only waits for an arrival are skipped, and `skipped` receives the numbers of the
-    first and the last of them. A run whose requests do not finish within the bound of rule ALL-R06
-    stops there, whether or not that rule is among `rules`.
+    `watch` receives every step, and the run ends after `last_step`. `new` receives the rules that a
+    step breaks, and returns those that were not known to be broken; if there are none, the run
+    continues if possible. `begun` is called with the session before its first step. If `skipped` is
+    given, steps in which a model only waits for a request to arrive are skipped, and `skipped` is
+    called with the numbers of the first and the last of these steps. A run whose requests do not
+    finish within the bound of rule ALL-R06 stops there, whether or not that rule is among `rules`.
 
     Raises:
         InputError: the scenario's configuration is impossible, or `expect` names no field.

@@ -58,8 +58,9 @@ class Session:
         checked: the rules that can be checked on this target, in catalogue order.
         recent: the last few steps with their numbers, for the report of a failure.
         rejected: requests that the target refused, with its messages.
-        cannot_abort: whether the target has answered an abort with "unsupported".
-        left_out: control events that were not sent, because the target does not declare them.
+        cannot_abort: whether the target has answered the last abort with "unsupported".
+        not_aborted: the requests whose abort the target has answered with "unsupported".
+        left_out: the control events that were not sent because the target does not declare them.
         expected: the model's last step, if a model runs alongside the target.
         details: traceback or stderr of a crash.
     """
@@ -96,6 +97,7 @@ class Session:
         self.recent: deque[tuple[int, Step]] = deque(maxlen=CONTEXT_STEPS)
         self.rejected: dict[str, str] = {}
         self.cannot_abort = False
+        self.not_aborted: set[str] = set()
         self.left_out: Counter[str] = Counter()
         self._model_reply: Reply | None = None
         self.details = ""
@@ -141,7 +143,9 @@ class Session:
         except CRASHES_AND_HANGS as fault:
             return self._fault(fault)
         self.cannot_abort = unsupported is not None
-        if unsupported is None:
+        if unsupported is not None:
+            self.not_aborted.add(request_id)
+        else:
             self.monitor.abort(request_id, inside)
             if self._lockstep is not None:
                 self._lockstep.abort(request_id, inside)
@@ -250,7 +254,7 @@ class Session:
 
     @property
     def at_rest(self) -> bool:
-        """Return whether the target is a model without requests, which waits for an arrival."""
+        """Return whether the target is a model that has no requests and waits for one to arrive."""
         target = self._target
         if type(target) is not ModelTarget or self._lockstep is not None or self.unfinished:
             return False
@@ -318,11 +322,8 @@ class Names:
         self._told: dict[str, str] = {}  # `_newest` after the last step
 
     def chosen(self, request: Request, unfinished: Collection[str]) -> dict[str, str]:
-        """Return the fields to change when a request is sent to the target. No field changes if it
-        is sent under its own id.
-
-        The id is the one that the request reuses, unless an unfinished request has it. The stream
-        of its output keeps the request's own name.
+        """Return the fields to change when a request is sent to the target. The target sees it
+        under the id that it reuses, or under an id of its own if an unfinished request has that id.
         """
         taken = {self.of(name) for name in unfinished}
         name = request.sent_as or request.id

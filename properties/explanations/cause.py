@@ -23,7 +23,7 @@ class Bar(msgspec.Struct, frozen=True):
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """Consecutive blocks `first` to `last` of the pool that are in the same state.
+    """Consecutive blocks of the pool, from `first` to `last`, in the same state.
 
     Attributes:
         state: held, shared, free, lost, twice (both free and held), unwritten (read, but never
@@ -45,7 +45,7 @@ class Curve(msgspec.Struct, frozen=True):
     """A limited quantity, by step.
 
     Each tuple in `projected` has the first step, the last step, a value, and the request at whose
-    admission this value was projected. `coming` is a value that the run has yet to reach.
+    admission this value was projected. `coming` is a value that the run has not reached yet.
     """
 
     name: str
@@ -57,8 +57,8 @@ class Curve(msgspec.Struct, frozen=True):
 
 
 class Need(msgspec.Struct, frozen=True):
-    """The quantity that a request needs to compute its next tokens, and how much of it the step
-    left free."""
+    """How much a request needs of some quantity to compute its next tokens, and how much of it the
+    step left free."""
 
     what: str
     needs: int
@@ -68,8 +68,8 @@ class Need(msgspec.Struct, frozen=True):
 class Row(msgspec.Struct, frozen=True):
     """A request and its turns.
 
-    A turn says what the request got in one step: the number of tokens, · for none, or × for a
-    preemption. It is empty if the request was not there.
+    A turn says what happened to the request in one step: the number of tokens that it got, · for
+    none, or × for a preemption. It is empty if the request had not arrived yet or had already left.
     """
 
     request: str

@@ -1,5 +1,5 @@
-"""A run and the step in which it breaks a rule. Every kind of evidence starts from these, and so do
-the explanations that some systems add."""
+"""A run and the step in which it breaks a rule. All evidence is collected from these two, and so
+are the explanations that some systems add."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -65,8 +65,8 @@ class Failure:
     Attributes:
         history: the run after that step.
         steps: its decisions; `last` and `before` are the last two steps with all their fields.
-        holders: for each block, the requests that hold or held it, each with the step since which
-            it has held the block, or the last step in which it did.
+        holders: for each block, the requests that hold or held it, each with the step in which it
+            took the block or, if it no longer holds the block, the last step in which it did.
         first: the first broken rule; `message` and `numbers` cover all of them.
         ended_by_it: whether the last step breaks the rule. If it does not, the target raised an
             exception or hung.
@@ -111,8 +111,18 @@ class Failure:
 
     @property
     def waits(self) -> bool:
-        """Return whether the message says that a request should have had a turn."""
-        return WAITS.search(self.first.message) is not None
+        """Return whether the message says that a request should have been scheduled."""
+        return WAITS.search(self.first.message) is not None and not self.lost
+
+    @cached_property
+    def lost(self) -> list[str]:
+        """Return the unfinished requests of the message that the target shows in no queue."""
+        last = self.last
+        if not self.ended_by_it or "neither waiting" not in self.first.message:
+            return []
+        queued = {*(last.waiting or ()), *(last.running or ()), *(last.paused or ())}
+        live = self.history.live
+        return [name for name in live if name not in queued and self.names(name)]
 
     def concerns(self, name: str) -> bool:
         """Return whether the message names the request, or no request runs in the failing step."""

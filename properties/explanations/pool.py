@@ -3,6 +3,7 @@ by block."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -48,12 +49,17 @@ def _marked(
     marks, why, headline = dict[int, tuple[str, bool]](), list[str](), ""
     if missing:
         marks, why, headline = _lost_or_doubled(failure, owners, missing)
+    misread = {number: wrong for number in owners if (wrong := _misread(failure, number))}
+    readers = {misread[number].reader for number in named & misread.keys()}
+    # The other blocks of the same request show how its table is wrong: shifted, or in another order
+    for number, wrong in misread.items():
+        if number not in named and wrong.reader in readers:
+            marks[number] = ("foreign" if wrong.present else "unwritten", False)
     for number in sorted(named):
-        wrong = _misread(failure, number)
-        if wrong is None:
+        if number not in misread:
             marks.setdefault(number, ("named", False))
             continue
-        reader, present = wrong
+        reader, present, _ = misread[number]
         marks[number] = ("foreign" if present else "unwritten", False)
         holder = failure.holder(number, reader)
         other = failure.history.requests.get(holder[0]) if holder is not None else None
@@ -84,12 +90,15 @@ def _lost_or_doubled(
         suspects = [n for n, names in given.items() if names]
     why = [
         f"step {step}: {name} {_does(failure, name)}, and gives up "
-        f"{_blocks([n for n in suspects if name in given[n]])}"
+        f"{_blocks([n for n in suspects if name in given[n]])}{_taken_words(failure, name)}"
         for name in dict.fromkeys(name for number in suspects for name in given[number])
     ]
-    if is_loss and not suspects:  # these blocks were taken and given back in the same step
+    givers = {name for number in suspects for name in given[number]}
+    if is_loss and (not suspects or any(_taken(failure, name) for name in givers)):
+        # some of these blocks were taken and given back in the same step
         numbers = _all_numbers(failure.holders, owners, failure.config["num_blocks"])
         suspects = [number for number in numbers if number not in owners]
+    if is_loss and not givers:
         unseen = [name for name in last.scheduled if name not in (last.blocks or {})]
         does = [f"{name} {_does(failure, name)}" for name in unseen]
         why += [f"step {step}: {words}, and its blocks are not shown" for words in does]
@@ -101,13 +110,27 @@ def _lost_or_doubled(
     if many == 1:
         blocks, verb, them = "1 block", "is", "it"
     if is_loss:
-        why.append(f"{blocks} {verb} neither held nor free from here on")
+        why.append(f"{blocks} {verb} neither held nor free from this step on")
         return marks, why, f"{many} of {failure.config['num_blocks']} blocks {verb} lost"
     if not is_held:
         why.append(f"{blocks} {verb} given back twice: two requests can get {them}")
         return marks, why, f"{blocks} {verb} free twice, and none is held"
     why.append(f"{blocks} {verb} free and held: another request can get {them}")
     return marks, why, f"{blocks} {verb} free although a request holds {them}"
+
+
+def _taken(failure: Failure, name: str) -> int:
+    """Return how many blocks a request took in the step in which it gave all of its blocks up."""
+    before, account = failure.before, failure.history.requests.get(name)
+    if before is None or account is None or before.group_blocks or name in tables(failure.last):
+        return 0
+    blocks: int = -(-account.max_computed // failure.config["block_size"])
+    return max(blocks - len((before.blocks or {}).get(name, ())), 0)
+
+
+def _taken_words(failure: Failure, name: str) -> str:
+    taken = _taken(failure, name)
+    return f" and {taken} that it took in this step" if taken else ""
 
 
 def _does(failure: Failure, name: str) -> str:
@@ -118,9 +141,16 @@ def _does(failure: Failure, name: str) -> str:
     return f"leaves ({ended})" if ended else "continues"
 
 
-def _misread(failure: Failure, number: int) -> tuple[str, str] | None:
-    """Return the request that finds tokens other than its own in a block, and the tokens that the
-    block holds."""
+class Misread(NamedTuple):
+    """The request that finds tokens other than its own in a block, the tokens that the block holds,
+    and those that the request reads it for."""
+
+    reader: str
+    present: str
+    expected: str
+
+
+def _misread(failure: Failure, number: int) -> Misread | None:
     shadow, tables = failure.history.shadow, failure.last.blocks or {}
     if shadow is None:
         return None
@@ -134,14 +164,17 @@ def _misread(failure: Failure, number: int) -> tuple[str, str] | None:
         if place * shadow.block_size >= request.computed:
             continue
         if shadow.mismatch(request, request.computed, number, place, entry, hidden):
-            return name, "" if entry is None else _holds(failure, number)
+            present = "" if entry is None else _holds(failure, number)
+            begin = place * shadow.block_size
+            end = min(begin + shadow.block_size, request.computed)
+            return Misread(name, present, f"{name} {spans(range(begin, end))}")
     return None
 
 
 def _holds(failure: Failure, number: int) -> str:
     shadow = failure.history.shadow
     entry = shadow.holds.get(number) if shadow is not None else None
-    return f"{entry.owner} {entry.start}–{entry.end - 1}" if entry is not None else ""
+    return f"{entry.owner} {spans(range(entry.start, entry.end))}" if entry is not None else ""
 
 
 def _cell(
@@ -155,7 +188,10 @@ def _cell(
     state, perhaps = marks.get(number, (state, False))
     if not names and number in failure.holders and state != "free":
         names = [*failure.holders[number]][-1:]
-    return Cell(number, number, state, tuple(names), _holds(failure, number), perhaps)
+    holds = _holds(failure, number)
+    if state in ("foreign", "unwritten") and (wrong := _misread(failure, number)):
+        holds = f"{holds}, read as {wrong.expected}".removeprefix(", ")
+    return Cell(number, number, state, tuple(names), holds, perhaps)
 
 
 def spans(numbers: Iterable[int], dash: str = "–") -> str:

@@ -59,7 +59,7 @@ def _never_computed(
             why.append(f"step {holder[1]}: {source.id} holds block {block}, {found}; it {done}")
     why.append(
         f"step {failure.first.step}: {request.id} finds these blocks by their content, and skips "
-        f"{hit} tokens, {hit - known} of which nobody has computed"
+        f"{hit} tokens, although no request has computed {hit - known} of them"
     )
     bars = [_bar(failure, request, ("cached", known), ("never", hit - known))]
     if source is not None:
@@ -163,5 +163,5 @@ def _joined_last(failure: Failure) -> list[str]:
 
 
 def _of(request: RequestHistory, other: RequestHistory) -> int:
-    """Return how many leading tokens of a request the other one has computed."""
+    """Return how many leading tokens of a request the other request has computed."""
     return min(in_common(request, other), other.max_computed)

@@ -21,7 +21,12 @@ NAMED = 3  # requests that the sentences name
 def turns_cause(failure: Failure) -> Cause:
     history, step = failure.history, failure.last
     shown = [*history.live.values()]
-    gone = [name for name in history.requests if name in step.scheduled or failure.names(name)]
+    aborted = _given_up(failure) if failure.lost else ()
+    gone = [
+        name
+        for name in history.requests
+        if name in step.scheduled or name in aborted or failure.names(name)
+    ]
     shown += [history.requests[name] for name in gone if name not in history.live]
     arrived = min((_arrival(failure, account.id) for account in shown), default=0)
     first = max(len(failure.steps) - TURNS, min(arrived, failure.first.step), 0)
@@ -48,7 +53,7 @@ def turns_cause(failure: Failure) -> Cause:
 
 def _is_about_waiting(failure: Failure) -> bool:
     """Return whether the failure is about requests that wait."""
-    return bool(
+    return not failure.lost and bool(
         not failure.ended_by_it or failure.is_progress or _standstill(failure) or failure.waits
     )
 
@@ -80,6 +85,9 @@ def _preempted(failure: Failure) -> list[str]:
 def _waiting(failure: Failure, rows: Sequence[Row]) -> str:
     if _preempted(failure):
         return ""
+    if lost := failure.lost:
+        is_one = len(lost) == 1
+        return f"{', '.join(lost)} {'is' if is_one else 'are'} lost: in no queue, and not finished"
     if still := _standstill(failure):
         return still
     if not failure.is_progress and not failure.waits:
@@ -102,6 +110,16 @@ def _reasons(failure: Failure, rows: Sequence[Row]) -> Iterator[str]:
             stays += f", and this is the last step of {ends}"
         yield f"step {failure.first.step}: {', '.join(gone)} {loses}; {stays}"
         return
+    if failure.lost:
+        before = failure.before
+        for queue, names in (
+            ("running", before and before.running),
+            ("waiting", before and before.waiting),
+        ):
+            if seen := ", ".join(name for name in failure.lost if name in (names or ())):
+                yield f"step {failure.first.step - 1}: {seen} still in `{queue}`"
+        yield from _clients(failure)
+        return
     if _standstill(failure) and progress is not None:
         does = ", ".join(failure.steps[progress].scheduled)
         yield f"step {progress}: the last one that computes anything, for {does}"
@@ -116,14 +134,14 @@ def _reasons(failure: Failure, rows: Sequence[Row]) -> Iterator[str]:
     for row in waiting:
         lacks = any(need.needs > need.free for need in row.needs)
         if lacks or (failure.ended_by_it and (row.is_named or _standstill(failure))):
-            words = _in_words(row, _ahead(failure, row, waiting))
+            words = _in_words(row, _ahead(failure, row, waiting), _known_prefix(failure, row))
             alike.setdefault((_since(failure, row.request), words), []).append(row.request)
-    for (step, words), names in [*alike.items()][:NAMED]:
-        verb = "gets nothing from here on" if step < len(failure.steps) else "is next"
-        who = ", ".join(names)
-        if len(names) > 1:
+    for (since, words), alike_names in [*alike.items()][:NAMED]:
+        verb = "gets nothing from here on" if since < len(failure.steps) else "is next"
+        who = ", ".join(alike_names)
+        if len(alike_names) > 1:
             verb, words = verb.replace("gets", "get").replace("is", "are"), f"each {words[3:]}"
-        yield f"step {step}: {who} {verb}; {words}"
+        yield f"step {since}: {who} {verb}; {words}"
     held = {name: len(table) for name, table in (failure.last.blocks or {}).items() if table}
     if held and any(need.needs > need.free for row in waiting for need in row.needs):
         holders = ", ".join(f"{name} {many}" for name, many in [*held.items()][: 2 * NAMED])
@@ -136,7 +154,13 @@ def _clients(failure: Failure) -> Iterator[str]:
         if request.arrival == step:
             yield f"step {step}: {_arrives(request)}"
         if request.abort_at == step:
-            yield f"step {step}: the client of {request.id} gives up"
+            yield f"step {step}: the client of {request.id} aborts it"
+
+
+def _given_up(failure: Failure) -> list[str]:
+    """Return the requests whose clients give up just before the failing step."""
+    requests, step = failure.scenario.requests, failure.first.step
+    return [request.id for request in requests if request.abort_at == step]
 
 
 def _arrives(request: Request) -> str:
@@ -156,6 +180,8 @@ def _state(failure: Failure, account: RequestHistory) -> str:
             return "between turns" if queue is step.parked and account.between_turns else words
     if account.ended:
         return f"left ({account.ended})"
+    if name in failure.lost:
+        return "in no queue"
     return "runs" if account.started else "waits"
 
 
@@ -170,7 +196,7 @@ def _turn(failure: Failure, account: RequestHistory, number: int) -> str:
 
 
 def _since(failure: Failure, name: str) -> int:
-    """Return the step since which a request has got nothing."""
+    """Return the first step of the current period in which the request gets no tokens."""
     for number in range(len(failure.steps) - 1, -1, -1):
         if failure.steps[number].scheduled.get(name):
             return number + 1
@@ -183,15 +209,15 @@ def _arrival(failure: Failure, name: str) -> int:
 
 
 def _plausible(failure: Failure, account: RequestHistory) -> Iterator[Need]:
-    """Yield the needs of a request. If the rule found that there is room, omit needs that exceed
-    what is free: unlike the rule, they ignore prefix hits."""
+    """Yield what a request needs. If the rule found that there is room, leave out every need that
+    exceeds the free amount: unlike the rule, these needs ignore prefix hits."""
     has_room = "although" in failure.first.message and failure.names(account.id)
     yield from (n for n in _needs(failure, account) if n.needs <= n.free or not has_room)
 
 
 def _needs(failure: Failure, account: RequestHistory) -> Iterator[Need]:
-    """Yield what a request needs to compute its next tokens, as far as the target shows how much of
-    it is left."""
+    """Yield what a request needs to compute its next tokens. Leave out each quantity for which the
+    target does not show how much is left."""
     config, step, held = (
         failure.config,
         failure.last,
@@ -233,14 +259,32 @@ def _needs(failure: Failure, account: RequestHistory) -> Iterator[Need]:
 
 
 def _ahead(failure: Failure, row: Row, waiting: Sequence[Row]) -> str:
-    """Return the first request in the queue, if it precedes this one and does not fit."""
+    """Return the first request in the queue if it is in front of this one and does not fit."""
     queue = failure.last.waiting or ()
     short = {r.request for r in waiting if any(need.needs > need.free for need in r.needs)}
     first = queue[0] if queue and queue[0] in short else ""
     return first if row.request in queue[1:] else ""
 
 
-def _in_words(row: Row, ahead: str) -> str:
+def _known_prefix(failure: Failure, row: Row) -> str:
+    """Return that the request's prompt begins as another one's that was computed, if it does."""
+    account = failure.history.requests[row.request]
+    if account.started:
+        return ""
+    others = [
+        (min(in_common(account, other), other.max_computed), other.id)
+        for other in failure.history.kin(account)
+        if other is not account
+    ]
+    tokens, other = max(others, default=(0, ""))
+    if not tokens:
+        return ""
+    all_of_it = tokens >= account.prompt
+    part = "its whole prompt is" if all_of_it else f"the first {_tokens(tokens)} of its prompt are"
+    return f"; {part} computed already, for {other}"
+
+
+def _in_words(row: Row, ahead: str, known: str) -> str:
     needs = [need for need in row.needs if need.needs]
     lacks = [_many(need.needs - need.free, need.what) for need in needs if need.needs > need.free]
     words = ", ".join(f"{need.needs} of {need.free} free {need.what}" for need in needs)
@@ -248,9 +292,9 @@ def _in_words(row: Row, ahead: str) -> str:
         return f"it needs {words}: {' and '.join(lacks)} too few"
     if ahead:
         return f"it needs {words}, which is free, but it is behind {ahead}"
-    return (
-        f"it needs {words}: no limit that is shown holds it back" if needs else "it needs nothing"
-    )
+    if not needs:
+        return "it needs nothing"
+    return f"it needs {words}: no limit that is shown holds it back{known}"
 
 
 def _many(count: int, what: str) -> str:

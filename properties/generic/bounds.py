@@ -14,8 +14,8 @@ Config = Mapping[str, Any]
 
 
 def alone(config: Config, request: RequestHistory) -> int:
-    """Return the most steps of one request: for each token, as many as there can be decisions in
-    flight. In the worst case, the scheduler splits a prompt into single tokens."""
+    """Return the most steps that one request can take: for each token, as many as there can be
+    decisions in flight. In the worst case, the scheduler splits a prompt into single tokens."""
     steps = (request.prompt + request.max_tokens) * in_flight.depth(config)
     return steps + request.deferrals
 
@@ -41,10 +41,9 @@ def together(config: Config, work: int, requests: int) -> int:
 
 
 def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
-    """Return whether the request certainly fits into length, pool and, if prompts are not split,
-    budget.
-
-    If one of these bounds is left to the scheduler, it is unknown, and the result is False.
+    """Return whether the request certainly fits: into max_model_len, into the pool and, if prompts
+    are not split, into the budget. Return False if one of these limits is unknown because it is
+    left to the scheduler.
     """
     longest, budget = config["max_model_len"], config["max_num_batched_tokens"]
     whole = prompt + max_tokens
@@ -55,8 +54,9 @@ def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
 
 
 def ahead(config: Config) -> int:
-    """Return for how many tokens beyond the known ones a request may have blocks: its drafts and,
-    if decisions are made ahead, the drafts of the previous decision and of the next one."""
+    """Return the number of tokens beyond the known ones for which a request may have blocks: its
+    drafts and, if decisions are made ahead, the drafts of the previous decision and of the next
+    one."""
     return speculation.drafts(config) * (3 if speculation.decides_ahead(config) else 1)
 
 

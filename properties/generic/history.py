@@ -1,4 +1,5 @@
-"""Runs of any scheduler may have vLLM's optional features, since the keys have the same meaning."""
+"""The history of any scheduler's run. It supports vLLM's optional features, because their keys have
+the same meaning here."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +13,7 @@ from ..vllm.history.run import of
 
 
 class GenericFeatures(VllmFeatures):
-    """Features of any scheduler; where it keeps cached tokens is unknown."""
+    """The features of any scheduler. Nothing is known about where it keeps cached tokens."""
 
     def may_forget(self, config: Mapping[str, Any]) -> bool:
         return not caches(config)

@@ -1,4 +1,4 @@
-"""What a connector has loaded: how many tokens a request may start with (GEN-R19).
+"""Loads by a connector: how many tokens a request may start with (GEN-R19).
 
 Source: target protocol, "Loads".
 """
@@ -36,8 +36,8 @@ def _starting(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def may_be_passed(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether later requests may start before an unstarted one. They may if its load has
-    begun (perhaps unseen, if it lands in the same step) or fails, or if the connector may not have
+    """Return whether later requests may start before an unstarted one. They may if its load fails
+    or has begun (perhaps unseen, if it finishes in the same step), or if the connector may not have
     answered yet."""
     begun = request.parked_since is not None or request.id in (step.parked or ())
     begun = begun or (request.external > 0 and not request.load_steps)

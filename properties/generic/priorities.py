@@ -30,7 +30,7 @@ def some_start_some_wait(history: VllmRun, step: Step) -> bool:
 def _unstarted(
     history: VllmRun, step: Step
 ) -> tuple[list[VllmRequestHistory], list[VllmRequestHistory]]:
-    """Return the requests that start in this step, and those that still wait to start."""
+    """Return the requests that start in this step, and those that are still waiting to start."""
     new: list[VllmRequestHistory] = []
     waiting: list[VllmRequestHistory] = []
     if not history.config.get("order_by_priority"):

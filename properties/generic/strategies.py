@@ -77,7 +77,7 @@ SLOTS = 4  # requests in a batch, if their number is unbounded
 def configs(scale: Scale, revision: str) -> st.SearchStrategy[dict[str, Any]]:
     """Draw configurations in which pool, budget or slots are the first limit to be reached.
 
-    Unlike that of a vLLM server, the pool need not hold the longest request.
+    Unlike the pool of a vLLM server, this pool need not have room for the longest request.
     """
     return st.builds(_in_own_terms, vllm.configs(scale, "documented"), st.sampled_from((1, 1, 2)))
 
@@ -140,8 +140,8 @@ def steps_to_border(config: Config, history: RunHistory[Any]) -> int:
 
 
 def takes_priorities(config: Config) -> bool:
-    """Return whether requests have priorities. They have none if the order is that of arrival,
-    since priorities must not change it."""
+    """Return whether requests have priorities. They have none if requests are served in order of
+    arrival, because priorities must not change this order."""
     return bool(config["order"] == "any")
 
 

@@ -1,4 +1,5 @@
-"""When tokens are due, with drafts and with several decisions in flight (GEN-R08, GEN-R09).
+"""Check when tokens are emitted if there are drafts or several decisions in flight (GEN-R08,
+GEN-R09).
 
 Source: target protocol, "Optional features".
 """
@@ -15,7 +16,7 @@ from ..vllm.history.run import Coming, VllmRun, state_of
 def emitted_too_early_or_late(history: VllmRun, step: Step) -> str | None:
     """A decision computes only known tokens and proposed drafts. If decisions are made ahead,
     tokens in flight count as known. When the decision completes, it emits a token for each request
-    of which it computed all known ones. A request that was preempted in the meantime may lose
+    whose known tokens it has all computed. A request that was preempted in the meantime may lose
     it."""
     ahead = speculation.decides_ahead(history.config)
     for name, tokens in reached(history, step).items():
@@ -34,16 +35,16 @@ def emitted_too_early_or_late(history: VllmRun, step: Step) -> str | None:
 
 
 def reached(history: VllmRun, step: Step) -> dict[str, int]:
-    """Return, by request, how many tokens are computed after the decision, including drafts. Omit
-    requests whose prefix hit is unknown."""
+    """Return how many tokens of each request are computed after the decision, including drafts.
+    Omit requests whose prefix hit is unknown."""
     names = [name for name, tokens in step.scheduled.items() if tokens]
     counts = {name: _reached(history, step, name) for name in names}
     return {name: tokens for name, tokens in counts.items() if tokens is not None}
 
 
 def _completing(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, bool]]:
-    """Yield the requests of the decision that completes, each with whether it computed all known
-    tokens of the request."""
+    """Yield each request of the decision that completes, and whether the decision computed all of
+    its known tokens."""
     flights = state_of(history).flights
     for name in completes(history, step):
         request = history.live.get(name)
@@ -56,8 +57,8 @@ def _completing(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHisto
 
 
 def _follows(history: VllmRun, request: VllmRequestHistory, coming: Coming | None) -> bool:
-    """Return whether the token was computed from all tokens that are known when it arrives. It was
-    not if the request was preempted and started again before its token in flight arrived."""
+    """Return whether the token follows from all tokens that are known when it arrives. It does not
+    if the request was preempted and started again before its token in flight arrived."""
     if coming is None:
         return False
     return bool(speculation.drafts(history.config)) or coming.computed == (
@@ -83,7 +84,7 @@ def _lost(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
 
 
 def rejected(history: VllmRun, step: Step, name: str) -> int:
-    """Return how many drafts of a request turn out to be wrong in the step, so that they do not
+    """Return how many drafts of a request turn out to be wrong in the step and therefore do not
     count as computed."""
     emitted, request = (step.emitted or {}).get(name, 0), history.live.get(name)
     if request is None or not emitted or not speculation.drafts(history.config):

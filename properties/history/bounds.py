@@ -1,8 +1,8 @@
 """The bounds of each system: how many steps a request may take, and which requests can run.
 
 A target must not refuse a request that can run alone; if it accepts one that can never run, it must
-end it. Between these two, the target decides which requests to accept, since it may count in whole
-blocks, or count the last token, which is never computed. Lengths are in tokens.
+end it. For all other requests, the target may decide: it may count in whole blocks, or count the
+last token, which is never computed. Lengths are in tokens.
 
 Source: target protocol, "Bounds" and "Refusals at add".
 """
@@ -49,11 +49,11 @@ class Bounds(NamedTuple):
     """A system's bounds.
 
     Attributes:
-        alone: the most steps that a request still needs if it has the scheduler to itself.
+        alone: the most steps that a request still needs if no other request runs.
         waits: the most steps until the first request in line is scheduled, behind the requests that
             have started; None if unbounded.
         together: the most steps of all requests together; `work` is the sum of the steps that each
-            of them would need alone.
+            request would need alone.
         can_run: whether a target must not refuse a request with this prompt and max_tokens.
         limits: the bounds on prompt + max_tokens - 1, in tokens.
     """

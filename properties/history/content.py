@@ -73,7 +73,7 @@ def surely_shared(
     *,
     of_prompts: bool = False,
 ) -> int:
-    """Return how many shared tokens a cache is certain to find, even one that keeps only one of two
+    """Return how many shared tokens every cache must find, even a cache that keeps only one of two
     equal blocks.
 
     Return 0 unless only the running requests ever filled such blocks, and each of them only once.
@@ -91,8 +91,8 @@ def surely_shared(
 
 
 def _has_filled(other: RequestHistory, request: RequestHistory, block: int) -> bool:
-    """Return whether `other` may have computed, and not just found in the cache, a full block that
-    `request` could hit."""
+    """Return whether `other` may itself have computed (not just found in the cache) a full block
+    that `request` could hit."""
     could = min(in_common(request, other), request.num_tokens - 1)
     filled = min(could, other.max_computed) // block * block
     return filled > other.prefix_hit or bool(filled and other.preemptions)

@@ -23,11 +23,11 @@ Run = Any  # a RunHistory, whose module imports this one
 
 
 class Features:
-    """The additions of one system. The name of each method says when the kernel calls it.
+    """The features of one system. The name of each method says when the kernel calls it.
 
     Attributes:
         request_history: the class that follows one request.
-        never_preempts: whether no request ever loses computed tokens.
+        never_preempts: True if no request ever loses computed tokens.
     """
 
     request_history: type[RequestHistory] = RequestHistory
@@ -39,7 +39,7 @@ class Features:
     # Requests
 
     def can_never_run(self, config: Config, request: Request) -> bool:
-        """Return whether the request has a feature with which it can never run: by default, encoder
+        """Return whether a feature of the request means that it can never run: by default, encoder
         inputs, which only some systems support."""
         return bool(request.encoder_inputs)
 
@@ -52,8 +52,8 @@ class Features:
         return False
 
     def of_requests(self, config: Config, requests: Sequence[Request]) -> dict[str, bool]:
-        """Return, for each feature that only this system has and that the configuration allows,
-        whether any request uses it."""
+        """Return whether any request uses a feature, for each feature that only this system has and
+        that the configuration allows."""
         return {}
 
     def follows(self, config: Config) -> tuple[str, ...]:
@@ -86,8 +86,8 @@ class Features:
         return prefix_hits.tokens_hit(history.config, step, account, aborted)
 
     def reached(self, history: Run, account: RequestHistory) -> int:
-        """Return the most tokens that were ever computed of a request that this step does not
-        schedule."""
+        """Return the largest number of a request's tokens that were ever computed. The request is
+        not scheduled in this step."""
         return account.max_computed
 
     def loads_in(self, history: Run, step: Step) -> list[tuple[RequestHistory, int]]:
@@ -107,8 +107,8 @@ class Features:
     def right_drafts(
         self, history: Run, step: Step, account: RequestHistory, tokens: int
     ) -> int | None:
-        """Return how many of these tokens, which include the prefix hit, are correct drafts; None
-        for a request without drafts."""
+        """Return how many of these tokens are correct drafts; None for a request without drafts.
+        `tokens` includes the prefix hit."""
         return None
 
     def may_compute_nothing(self, history: Run, step: Step) -> bool:
@@ -124,12 +124,13 @@ class Features:
         return False
 
     def idle_steps(self, history: Run) -> int:
-        """Return one less than the number of consecutive steps that may compute nothing."""
+        """Return the largest number of consecutive steps before this one that may have computed
+        nothing."""
         return 1
 
     def steps_after_end(self, history: Run) -> int:
-        """Return for how many steps after the end of the last request tokens may still be in
-        flight, or blocks may still be loaded or sent."""
+        """Return the number of steps after the end of the last request in which tokens may still be
+        in flight, or blocks may still be loaded or sent."""
         return 0
 
     # The pool
@@ -139,7 +140,7 @@ class Features:
         return False
 
     def free_is_unknown(self, history: Run) -> bool:
-        """Return whether blocks may have become free without a step showing it."""
+        """Return whether blocks may have become free although no step shows it."""
         return False
 
     def is_sent(self, account: RequestHistory) -> bool:
@@ -147,7 +148,8 @@ class Features:
         return False
 
     def slots(self, config: Config, covered: int) -> int:
-        """Return for how many tokens a request holds blocks once `covered` are computed."""
+        """Return the number of tokens for which a request holds blocks once `covered` tokens are
+        computed."""
         return covered
 
     # Control events
@@ -161,7 +163,7 @@ class Features:
     # The calls for one step, in this order
 
     def begin(self, history: Run, step: Step) -> None:
-        """Record what happens before anything is computed."""
+        """Record what happens in the step before anything is computed."""
 
     def computed(self, history: Run, step: Step, account: RequestHistory) -> None:
         """Record that a request has computed tokens, which `account.computed` already includes."""

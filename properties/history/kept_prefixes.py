@@ -2,8 +2,8 @@
 work.
 
 A block keeps its content until it is handed out again. A client sees this, because the block then
-appears in a block table without being a hit. Blocks are handed out unseen only to requests that
-leave in the same step; unless the target shows what the step writes, these may be any of the free
+appears in a block table without being a hit. Only requests that leave in the same step can get
+blocks unseen. Unless the target shows which blocks the step writes, these may be any of the free
 blocks.
 
 An index may keep only one block for each content, the first or the last. So a cache is certain to
@@ -29,7 +29,7 @@ NOT_SHOWN = -1
 
 @dataclass
 class KeptPrefixes:
-    """The blocks that must still be found, as of the time before the judged step.
+    """The blocks that a cache must still find, as of the time before the judged step.
 
     `holds` maps each block to its content; `places` maps each content to its blocks and their
     states; all blocks that were not shown are NOT_SHOWN. Blocks in `_firm` cannot have been
@@ -157,8 +157,8 @@ class KeptPrefixes:
         return table if written and len(table) == -(-computed // self.block_size) else ()
 
     def _something_unseen(self, history: Run, step: Step, but: str = "") -> bool:
-        """Return whether the step may have handed out blocks that it does not show: to a request
-        that left in this step, or that was scheduled in it and then preempted."""
+        """Return whether the step may have handed out blocks that it does not show, to a request
+        that left in this step, or that was preempted after it was scheduled in this step."""
         before, shown = _before(history), step.blocks or {}
         known = "any" if "order" in history.config else "fcfs"
         if step.preempted and history.config.get("policy", known) != "fcfs":

@@ -8,7 +8,7 @@ Work = TypeVar("Work", bound=Callable[..., Any])
 
 
 def once(work: Work) -> Work:
-    """Cache the result of a function of the history, or of the history and a step, until the
+    """Decorate a function of the history, or of the history and a step: cache its result until the
     history changes.
 
     Callers share the result and must not change it.

@@ -27,9 +27,9 @@ def tokens_hit(
     """Return how many tokens a request finds in the cache if it starts in this step; 0 if it
     started earlier.
 
-    A request that leaves in its first step is no longer listed. If it finished, the tokens that it
-    did not compute are its hit. If it was aborted, ended with an error, or the target `pads` the
-    tokens that a request computes, the hit is unknown, and the result is None.
+    A request that leaves in its first step is no longer listed. If it finished, its hit consists of
+    the tokens that it did not compute. If it was aborted or ended with an error, or if the target
+    `pads` the tokens that a request computes, the hit is unknown. Then return None.
     """
     if account.started or not caches(config):
         return 0

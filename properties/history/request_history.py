@@ -21,13 +21,14 @@ class RequestHistory:
         prefill_steps: the number of steps in which it was scheduled before its prompt was computed.
         ended: the reason why it ended.
         preemptions: how often it was preempted. `regenerated` and `recompute_from`: how many tokens
-            it had generated, and computed, at the last preemption.
+            it had generated and had computed at the last preemption.
         arrival: its number in order of arrival.
         priority: lower is more important.
-        never_runnable: whether it alone exceeds a limit, so that a target may end it at any time.
+        never_runnable: whether the request exceeds a limit on its own, so that a target may end it
+            at any time.
         began: the step in which it last started.
         ended_at: the step after which it had ended.
-        partition: its adapter and its salt; it must not hit blocks of another partition.
+        partition: its adapter and salt; it must not find blocks of another partition in the cache.
     """
 
     id: str
@@ -81,7 +82,7 @@ class RequestHistory:
 
     @property
     def max_computed(self) -> int:
-        """Return the most tokens that it has ever had computed."""
+        """Return the largest number of its tokens that were ever computed."""
         return max(self.computed, self.recompute_from)
 
     @property
@@ -102,7 +103,7 @@ class RequestHistory:
 
     @property
     def kept_tokens(self) -> int:
-        """Return the number of computed tokens whose blocks it holds, even while it waits."""
+        """Return the number of its computed tokens whose blocks it holds, even while it waits."""
         return self.computed
 
     @property

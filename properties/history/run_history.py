@@ -29,8 +29,8 @@ R = TypeVar("R", bound=RequestHistory, default=RequestHistory)
 class ControlEvent(NamedTuple):
     """A control event before the coming step.
 
-    It has the kind of the event, whether the target carried it out, the requests that were running,
-    and those that held blocks; the last two are None if the target does not show them.
+    The fields are the kind of the event, whether the target carried it out, the requests that were
+    running, and those that held blocks. The last two are None if the target does not show them.
     """
 
     kind: str
@@ -93,7 +93,7 @@ class RunHistory(Generic[R]):
             requests are dropped once no block holds their tokens; `forgotten` counts them.
         arrived_again: how often a request was moved to the end of the order of arrival.
         aborts_to_report: requests aborted since the last step, which the next step reports.
-        aborts_inside: requests to be aborted inside the coming step.
+        aborts_inside: requests that will be aborted inside the coming step.
         events: control events since the last step.
         pause: "pause_new" or "pause_all" while an operator holds the scheduler back.
         pause_steps: the number of consecutive steps in which a paused scheduler scheduled nothing.
@@ -102,8 +102,8 @@ class RunHistory(Generic[R]):
         barren_steps: the number of consecutive steps that made no progress while a request was
             unfinished.
         busy_steps: number of steps so far in which an accepted request was unfinished.
-        first_in_line: the unstarted request that has waited longest, the step since which it has
-            been first, and the most steps that the work ahead of it can take.
+        first_in_line: the unstarted request that has waited longest, the step in which it became
+            first, and the most steps that the work ahead of it can take.
         system_state: the state of the system's features, one immutable value.
         shadow: the content of the blocks, if a rule needs it.
         kept: the prefixes that a cache must still find; None if no rule needs them.
@@ -178,8 +178,8 @@ class RunHistory(Generic[R]):
         self._note_first_in_line()
 
     def abort(self, request_id: str, inside: bool) -> None:
-        """Record that a client aborted the request. An unknown id has no effect, nor has the id of
-        a finished request."""
+        """Record that a client aborted the request. The id of an unknown or finished request has no
+        effect."""
         if request_id not in self.live:
             return
         if inside:

@@ -35,7 +35,7 @@ class Access(NamedTuple):
     """The tokens that a request computes in a step, without wrong drafts, and its blocks.
 
     The blocks are those shown after the step, or before it if the request leaves in the step.
-    `content` has all tokens of the request. `only`: the one block that is written, if nothing else
+    `content` has all tokens of the request. `only`: the block that is written, if nothing else
     about the request has changed since its blocks were last compared.
     """
 
@@ -48,8 +48,7 @@ class Access(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """A request whose blocks were found to hold its computed tokens, which are those before
-    `end`."""
+    """A request whose blocks hold all its tokens before `end`, as a check has shown."""
 
     request: RequestHistory
     end: int
@@ -87,7 +86,7 @@ class ShadowCache:
         read: the blocks of each request in which it found its tokens.
         readers: the inverse of `read`, by block number.
         pool: number of blocks that can hold tokens; None if unbounded or unknown.
-        lost: requests whose last known token was overwritten; whoever reads the set clears it.
+        lost: requests whose last known token was overwritten; the reader of this set must clear it.
     """
 
     block_size: int
@@ -113,8 +112,8 @@ class ShadowCache:
         return request in self._places
 
     def changes(self, history: Run, step: Step) -> Changes:
-        """Return what the step writes, and whether every reader finds its tokens; do not record
-        it."""
+        """Return what the step writes, and whether every reader finds its tokens. Record
+        nothing."""
         accesses, unseen = self._accesses(history, step)
         written: dict[int, Entry] = {}
         meets = False
@@ -235,7 +234,7 @@ class ShadowCache:
                 del self.readers[number]
 
     def _accesses(self, history: Run, step: Step) -> tuple[list[Access], list[Entry]]:
-        """Return the accesses of all requests that compute, and the entries written to unknown
+        """Return the accesses of all requests that compute, and the tokens written to unknown
         blocks."""
         before = (history.last.blocks or {}) if history.last is not None else {}
         accesses: list[Access] = []
@@ -324,8 +323,9 @@ class ShadowCache:
         return entries
 
     def _beyond(self, access: Access, unseen: Sequence[Entry]) -> list[Entry]:
-        """Return the entries written to blocks that the target does not show; `unseen` are earlier
-        ones of the step, such as those of a load that the request goes on with."""
+        """Return the tokens that this access writes to blocks that the target does not show.
+        `unseen` lists such tokens from earlier in the step, for example those of a load after which
+        the request continues."""
         start = max(access.start, len(access.blocks) * self.block_size)
         if start >= access.end:
             return []
@@ -335,7 +335,7 @@ class ShadowCache:
         return [Entry(access.request.id, access.content, start, access.end)]
 
     def _unchanged(self, access: Access) -> int:
-        """Count the leading blocks of the request that were read before and have not changed."""
+        """Return how many leading blocks of the request were read before and have not changed."""
         known = self.read.get(access.request.id, [])
         if list(access.blocks[: len(known)]) == known:
             return len(known)
@@ -389,7 +389,7 @@ class ShadowCache:
 
 
 def _goes_on(entry: Entry, content: tuple[Segment, ...], start: int, end: int) -> bool:
-    """Return whether the entry has these tokens, and the same tokens before them."""
+    """Return whether the entry has these tokens, preceded by the same tokens."""
     return _covers(entry, start, end) and common_prefix_len(entry.content, content) >= end
 
 

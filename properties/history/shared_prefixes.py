@@ -29,7 +29,8 @@ class Branch(Generic[R]):
         longest: the request with the most tokens in the stream, with its end.
         soonest: the request that fills a block without a hit after the fewest tokens, with this
             number of tokens.
-        children: the branches that follow, by how many tokens of the stream come before them.
+        children: the branches that follow this one, keyed by the number of tokens of the stream
+            before them.
     """
 
     farthest: tuple[int, R] | None = None
@@ -108,7 +109,7 @@ class SharedPrefixes(Generic[R]):
             branches = branch.children.setdefault(length, {})
 
     def of(self, request: R) -> Collection[R]:
-        """Return the requests that begin like this one, including itself.
+        """Return the requests that begin with the same token as this one, including itself.
 
         Ended requests are included only if they determine how much any of them shares, has
         computed, or may have filled.
@@ -128,8 +129,8 @@ class SharedPrefixes(Generic[R]):
 
 
 def _deciding(trees: Iterable[Mapping[str, Branch[R]]]) -> Iterator[R]:
-    """Yield the requests that determine an answer in some branch; the same request may come several
-    times."""
+    """Yield the requests that determine an answer in some branch. The same request may occur
+    several times."""
     for tree in trees:
         for branch in tree.values():
             yield from branch.deciding()

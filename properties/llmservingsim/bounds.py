@@ -40,7 +40,7 @@ def waits(
 
 
 def alone(config: Config, request: RequestHistory) -> int:
-    """Return the most steps of a request that has the scheduler to itself. With several stages,
+    """Return the most steps that a request takes if no other request runs. With several stages,
     each batch may have to wait until those in flight have completed, one in each step."""
     return in_chunks(config, request) * (2 * depth(config) if depth(config) > 1 else 1)
 

@@ -1,4 +1,4 @@
-"""What LLMServingSim's runs add to the kernel: vLLM's features, with a longer memory."""
+"""The features of LLMServingSim's runs: those of vLLM, with a longer memory."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,8 +28,8 @@ class LlmServingSimFeatures(VllmFeatures):
         return False
 
     def as_sent(self, config: Mapping[str, Any], request: Request) -> Request:
-        """Return the request as the router gets it. One that another instance decodes ends here
-        with its first token."""
+        """Return the request as the router gets it. A request that another instance decodes ends
+        here with its first token."""
         sent = super().as_sent(config, request)
         if config["instances"] == 2:
             return replace(sent, max_tokens=1, output_len=None)

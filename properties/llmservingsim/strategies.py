@@ -1,6 +1,6 @@
 """Generators for LLMServingSim, aimed at the limits of pool, budget and batch. Requests are drawn
-as for vLLM, on which this scheduler is modelled. For this, the configuration gets the two
-additional keys that vLLM's strategies need: the longest request, and a watermark of 0.
+as for vLLM, on which this scheduler is modelled. To make this possible, the configuration gets two
+more keys that vLLM's strategies need: the longest request, and a watermark of 0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -130,7 +130,7 @@ def contents(
     draw: st.DrawFn, config: Config, earlier: Sequence[Request], name: str, length: int
 ) -> Content:
     """Draw the content of a prompt of about `length` tokens: often that of an earlier request,
-    sometimes that of one request after the beginning of another."""
+    sometimes the beginning of one request followed by the content of another."""
     if earlier and not caches(config) and draw(st.booleans()):
         return earlier[-1].prompt
     if len(earlier) > 1 and caches(config) and draw(st.sampled_from((False, False, True))):

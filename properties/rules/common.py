@@ -18,8 +18,8 @@ from .predicate import AdapterMessage, Predicate
 
 
 def shown_wrongly(history: RunHistory[Any], step: Step) -> str | None:
-    """A request shows tokens and blocks if and only if some of its tokens are computed, and shows
-    the blocks that it writes.
+    """The step shows tokens and blocks of a request if and only if some of its tokens are computed,
+    and it shows the blocks that the request writes.
 
     The kind of the step matches the work of its requests, and prefilling requests are listed as
     such.
@@ -163,8 +163,8 @@ def requests_meet(history: RunHistory[Any], step: Step) -> bool:
 
 
 def _past_the_end(history: RunHistory[Any], name: str, tokens: int) -> str | None:
-    """Return a message if a token comes from a position beyond max_model_len. The last token of a
-    request, which is never computed, need not count."""
+    """Return a message if a token is at a position beyond max_model_len. The last token of a
+    request may be one further, because it is never computed."""
     account, longest = history.live[name], history.config.get("max_model_len")
     computed = account.prompt + account.emitted + tokens - 1
     if longest is None or computed <= longest:
@@ -196,7 +196,8 @@ def tokens_wrong(history: RunHistory[Any], step: Step) -> str | None:
             continue  # it continues
         if name in aborts_inside:
             if reason != "aborted":
-                return f"{name} was aborted inside the step, but finished says {reason}"
+                says = f"says {reason}" if reason else "does not list it"
+                return f"{name} was aborted inside the step, but finished {says}"
             continue
         if total == 0 and reason is None:
             continue
@@ -222,6 +223,11 @@ def tokens_wrong(history: RunHistory[Any], step: Step) -> str | None:
         expected = "eos" if due < account.max_tokens else "length"
         if open_ended and reason == "eos":
             continue  # the last allowed token may also be an EOS
+        if reason is None:
+            return (
+                f"{name} emitted its last token ({total} of {due}), "
+                f"but finished does not list it (expected {expected})"
+            )
         if reason != expected:
             return (
                 f"{name} emitted its last token ({total} of {due}), "
@@ -290,7 +296,8 @@ def hit_never_computed(history: RunHistory[Any], step: Step) -> str | None:
         known = max((computed_of(history, step, own, other) for other in kin), default=0)
         if hit > known and hit > loaded_now(history, step).get(own.id, 0):
             since = " and can still be in a block" if history.forgotten else ""
-            limit = f"of which only {known} were ever computed{since}"
+            limit = f"of which only {known} were" if known else "none of which were"
+            limit = f"{limit} ever computed{since}"
             return f"{own.id} takes {hit} tokens from the cache, {limit}"
     return None
 

@@ -26,7 +26,7 @@ def hit_too_short(
 
 
 def found_again(starting: Callable[[Any, Step], Iterable[Any]]) -> Predicate:
-    """Return the predicate for rules by which computed tokens must be found again.
+    """Return the predicate of the rules that say that computed tokens must be found again.
 
     A starting request must find every token that was computed before, even in blocks that no
     request holds any more, unless the token's block has been handed out since. `starting` returns
@@ -92,7 +92,7 @@ def held_after(step: Step) -> Mapping[str, tuple[int, ...]]:
 @once
 def tables_before(history: RunHistory[Any]) -> dict[str, tuple[int, ...]]:
     """Return the blocks of unfinished requests before the step, and of ended requests that keep
-    their blocks until a load has landed or the blocks are sent."""
+    their blocks until a load has finished or the blocks are sent."""
     shown = held_after(history.last) if history.last is not None else {}
     keeps = history.features.held_after_end(history.config)
     return {name: table for name, table in shown.items() if keeps or name in history.live}

@@ -1,5 +1,5 @@
-"""The form of a check: one function tells whether a step breaks the rule, another whether it could
-have."""
+"""A check of a rule consists of two functions: one tells whether a step breaks the rule, the other
+whether the step could have broken it."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
@@ -47,13 +47,14 @@ class RuleFault(BaseException):
     """A user's own rule cannot be evaluated: its function raises, or returns a value of the wrong
     type.
 
-    The message is one line. It is not an Exception, so that Hypothesis does not take it for a
-    finding.
+    The message is one line. It is not derived from Exception, so that Hypothesis does not take it
+    for a finding.
     """
 
 
 class AdapterMessage(str):
-    """A message about how a step describes itself, where only the adapter can be wrong."""
+    """A message about an error in the description of a step, which only the adapter can have
+    made."""
 
 
 class Broken(NamedTuple):

@@ -17,7 +17,7 @@ Check = tuple[str, Callable[..., str | None], Callable[..., bool]]
 
 
 class Choice(NamedTuple):
-    """The checks to evaluate, their rules, and the other rules that apply to the step."""
+    """The checks to evaluate at a step, their rules, and the other rules that apply to the step."""
 
     asked: list[Check]
     rules: frozenset[str]
@@ -68,8 +68,8 @@ class Questions:
     """Chooses the checks to evaluate at each step of a run, and keeps the answers of the others.
 
     A rule is not evaluated if neither this step nor the previous one changed anything that it
-    reads. Its answer is then the previous one: it is not broken, and its witness occurs if it did
-    before.
+    reads. Its previous answer still holds: the rule is not broken, and its witness occurs if it
+    occurred in the previous step.
     """
 
     def __init__(self, checks: Sequence[tuple[str, Predicate]]) -> None:
@@ -119,8 +119,8 @@ class Questions:
 
 
 def _reads(check: Predicate) -> tuple[str, ...] | None:
-    """Return what the answers of a check depend on: what it reads, and what determines the requests
-    that it is about."""
+    """Return everything on which the answers of a check depend: what it reads, and what determines
+    the requests that it is about."""
     if check.reads is None or check.members == "any":
         return check.reads
     return (*check.reads, *MEMBERS)

@@ -60,7 +60,7 @@ def observable(
 
     If the target hides fields that a client needs to follow the run, it is unknown which tokens are
     computed, and only the rules that do not depend on this remain. If it also hides which requests
-    finish, only two remain: the target neither crashes nor hangs.
+    finish, only two rules remain: the target must not crash, and must not hang.
     """
     hidden = followed_by(system, revision, config) - observes
     exempt = FOLLOW_NOTHING if "finished" in observes else (NEVER_CRASHES, NEVER_HANGS)
@@ -97,8 +97,8 @@ def keeps_step(system: str, revision: str, name: str, version: str) -> bool:
     """Return whether a target with this name and version must decide exactly as the model does.
 
     A revision that is a specification leaves choices to its implementations, so only the scheduler
-    that the model reproduces is compared. A class that replaces the scheduler of a release, and
-    reports the release as its version, may decide as its author likes.
+    that the model reproduces is compared. A class that replaces the scheduler of a release reports
+    the release as its version, but may decide differently.
     """
     if version.partition(" ")[0] in SYSTEMS[system].schedulers:
         return False

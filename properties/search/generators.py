@@ -37,8 +37,8 @@ def like_an_earlier_prompt(
     Sometimes the new prompt is exactly the earlier prompt, its full blocks, or the prompt with its
     answer. Otherwise, the common part ends where the decisions of prefix caching depend on it: with
     the earlier prompt or its answer, or at a multiple of one of the `units`, such as a block. The
-    rest is the stream `name`, or that of the first request, so that equal blocks follow different
-    beginnings.
+    rest comes from the stream `name` or from that of the first request, so that equal blocks follow
+    different beginnings.
     """
     gone = [request for request in earlier if request.abort_at is not None]
     other = draw(st.sampled_from(gone or earlier)) if draw(st.booleans()) else earlier[-1]
@@ -68,7 +68,7 @@ class Generators(Protocol):
     `LATE_STEPS` is the most steps that pass before a late request arrives. The optional `WORKLOADS`
     maps each shape of workload to the configuration values to draw from. The optional `CONTROLS`
     has the control events to draw from. The optional `takes_priorities(config)` says whether
-    requests have priorities; by default they have none, whatever is drawn. The optional
+    requests have priorities; by default, drawn priorities are ignored. The optional
     `orders_by_priority(config)` says whether priorities decide the order.
     """
 
@@ -84,13 +84,15 @@ class Generators(Protocol):
         """Draw requests without names."""
 
     def long_prompts(self, config: Any) -> st.SearchStrategy[Shape]:
-        """Draw requests whose prompts take many steps."""
+        """Draw requests whose prompts take many steps to compute."""
 
     def beside_the_batch(self, config: Any, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
-        """Draw a request that reaches a limit together with the running ones, or just does not."""
+        """Draw a request that, together with the running requests, reaches a limit exactly, or only
+        just stays below it or exceeds it."""
 
     def beside_a_prefill(self, config: Any, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
-        """Draw such a request for a time when another prompt is being computed."""
+        """Draw a request like those of `beside_the_batch`, for a time when another prompt is being
+        computed."""
 
     def contents(
         self, config: Any, earlier: Sequence[Request], name: str, length: int
@@ -98,13 +100,13 @@ class Generators(Protocol):
         """Draw the content of a prompt of about `length` tokens."""
 
     def fitted(self, config: Any, content: tuple[Segment, ...], shape: Shape | None) -> Shape:
-        """Return the shape for a prompt with this content, with a max_tokens that fits."""
+        """Return the shape of a request with this prompt and with a max_tokens that fits."""
 
     def caches(self, config: Any) -> bool:
         """Return whether the configuration has a prefix cache."""
 
     def steps_to_border(self, config: Any, history: RunHistory[Any]) -> int:
-        """Return the number of steps until a limit or the end of a block is reached."""
+        """Return how many steps it takes to reach a limit or the end of a block."""
 
 
 def generators_of(system: str) -> Generators:

@@ -77,9 +77,8 @@ NAME = "large"
 
 @st.composite
 def too_large(draw: st.DrawFn, system: str, config: Mapping[str, Any]) -> Request | None:
-    """Draw a request that on its own exceeds one of the limits; return None if there are no limits.
-
-    Its prompt, its output, or both together exceed the limit.
+    """Draw a request that exceeds one of the limits on its own, by its prompt, its output, or both
+    together. Return None if there are no limits.
     """
     limits = bounds_of(system).limits(config)
     if not limits:
@@ -112,7 +111,8 @@ class RuleBroken(Exception):  # noqa: N818 (a finding, not an error)
 class SchedulerMachine(RuleBasedStateMachine):
     """One run: requests arrive, steps pass, clients abort, the queue drains.
 
-    `machine_of` binds the class to one search. Rules are enabled only while the run continues.
+    `machine_of` binds the class to one search. Hypothesis can apply a rule of the machine only
+    while the run continues.
     """
 
     search: ClassVar[Search]
@@ -231,8 +231,9 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.over and self.may_abort())
     @rule(which=st.integers(0, MAX_REQUESTS - 1), inside=st.booleans(), at_border=IMPATIENT)
     def abort(self, which: int, inside: bool, at_border: bool) -> None:
-        """Abort any request. Half of the time, abort one whose prompt is being computed instead, if
-        there is one. Sometimes, wait until a request has just begun a block, and abort it."""
+        """Abort any request. Half of the time, abort a request whose prompt is being computed
+        instead, if there is one. Sometimes, wait until a request has just begun a block, and abort
+        it."""
         if at_border:
             self.some_steps(1, to_border=True)
             if self.over or not self.may_abort():
@@ -314,7 +315,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         return f"r{MAX_REQUESTS - 1 - number if backwards else number}"
 
     def ids_of_ended(self) -> st.SearchStrategy[str | None]:
-        """Draw the id of the last or the first request that has ended, or None."""
+        """Draw the id of the first or the last request that has ended, or None."""
         unknown = {*self.history.live, *self.history.aborts_to_report, *self.session.rejected}
         over = [request.id for request in self.requests if request.id not in unknown]
         return st.sampled_from((*over[-1:], None, *over[:1], *over[-1:]))
@@ -330,11 +331,11 @@ class SchedulerMachine(RuleBasedStateMachine):
                 self.knocked.append(request)  # another target may accept it
 
     def some_steps(self, steps: int, to_border: bool) -> None:
-        """Take `steps` steps or, with `to_border`, go on until `steps` steps after the next block
-        boundary. If no request is left, take only one.
+        """Take `steps` steps or, with `to_border`, continue until `steps` steps after the next
+        block boundary. If no request is left, take only one.
 
-        Before the first request, take none: without a request, no step can break a rule that a
-        scenario could show.
+        Take none before the first request arrives: a scenario without requests cannot show a broken
+        rule.
         """
         if not self.requests:
             return
@@ -419,8 +420,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             raise RuleBroken(new[0].rule)
 
     def scenario(self, *accused: Request) -> Scenario:
-        """Return the run so far, without refused requests (unless all were refused), but with those
-        whose refusal breaks a rule."""
+        """Return the run so far. Leave out refused requests, unless all were refused or the refusal
+        breaks a rule."""
         refused = self.session.rejected.keys() - {request.id for request in accused}
         accepted = tuple(request for request in self.requests if request.id not in refused)
         return Scenario(

@@ -28,8 +28,8 @@ class SearchOptions:
     """The options of a search.
 
     Attributes:
-        known: rules already found broken. A run ends when it breaks one of these first, since what
-            breaks later may be a consequence.
+        known: rules already found broken. A run ends when it breaks one of these first, because
+            rules that break later may be a consequence.
         config: the configuration to use, instead of those of the scale.
         fixed: configuration keys with a fixed value, which replaces the values of the scale.
         choices: for each key that the target declares, the values to choose from.
@@ -60,8 +60,8 @@ class Hooks:
     """The callbacks of a search.
 
     Attributes:
-        new: called for each run; returns a function that selects, among the rules that a step
-            breaks, those not known to break. If only known ones break, the run continues.
+        new: called for each run; returns a function that filters the rules that a step breaks, and
+            keeps those not known to be broken. If none is left, the run continues.
         watch: called with the search before each run.
         ended: called with the scenario of each run, including refused requests.
     """
@@ -141,8 +141,8 @@ class Search:
 
     Attributes:
         runs, steps: the number of runs and steps, including shrinking.
-        empty: the number of runs that Hypothesis counts although it ended them before the target
-            was started.
+        empty: the number of runs that Hypothesis counts although they ended before the target was
+            started.
         exercised: for each rule, the number of steps in which its witness occurred.
         exercised_cleanly: rules whose witness occurred in a run that no broken rule ended.
         runs_cut_short: for each rule, the number of runs that it ended.
@@ -184,8 +184,7 @@ class Search:
     def begin_run(self) -> None:
         """Count a run.
 
-        Raises:
-            StopSearch: no steps, or no runs for shrinking, are left.
+        Raises: StopSearch: no steps are left, or no runs for shrinking.
         """
         if self.failure is None and self.exhausted:
             raise StopSearch

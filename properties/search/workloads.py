@@ -34,12 +34,12 @@ class Shape(NamedTuple):
         sixteenths: whether the lengths of prompts are in sixteenths of a block instead.
         shared: percentage of prompts that begin like an earlier one.
         aborted: percentage of requests that are aborted.
-        long_prompts: one prompt in this many is a quarter to three quarters as long as the largest
-            length, and its answer is not cut short; 0 means none.
+        long_prompts: one in `long_prompts` prompts is a quarter to three quarters as long as the
+            largest length, and its answer is not cut short; 0 means none.
         common: percentage of prompts that begin like the first prompt, which is then the longest.
-        patience: the most steps before a request is aborted; 0 means as many as its output has
-            tokens.
-        unused: by how many tokens max_tokens exceeds the output; this applies to half of the
+        patience: the most steps before a request is aborted; 0 means one step for each token of its
+            output.
+        unused: the number of tokens by which max_tokens exceeds the output, in half of the
             requests.
     """
 
@@ -99,8 +99,8 @@ def workloads(
     seed: int,
     number: int,
 ) -> Iterator[Scenario]:
-    """Draw runs of a shape: first the smallest, with the first value of each of the shape's keys,
-    then the largest, then random ones.
+    """Draw runs of a shape: first the smallest run, which has the first value of each of the
+    shape's keys, then the largest, then random ones.
 
     Args:
         scale: a configuration that the target accepts, to which the shape's own keys are added.
@@ -209,8 +209,9 @@ class _Requests:
         return self._draw.randint(self._longest // 4, self._longest * 3 // 4)
 
     def _long_content(self, name: str, length: int) -> Content:
-        """Draw a prompt that has one of two first blocks and then always the same tokens. A cache
-        must tell the two kinds of prompt apart at every depth, whichever of them it sees first."""
+        """Draw a prompt that begins with one of two blocks and always continues with the same
+        tokens. A cache must tell the two kinds of prompt apart at every depth, whichever of them it
+        sees first."""
         block, earlier = self._config["block_size"], self._made[1 :: self._shape.long_prompts]
         if length <= block:
             return self._prompt(name, length)
@@ -218,7 +219,7 @@ class _Requests:
         return ((stream, block), (self._made[0].id, length - block))
 
     def _prompt(self, name: str, length: int) -> Content:
-        """Draw a prompt of about `length` tokens, perhaps beginning like an earlier one."""
+        """Draw a prompt of about `length` tokens, which may begin like an earlier one."""
         draw, block = self._draw, self._config["block_size"]
         common = self._shape.common
         if common and not self._made:

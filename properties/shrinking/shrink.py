@@ -1,7 +1,7 @@
 """Shrink a scenario further than Hypothesis does: fewer requests, smaller numbers, whole blocks.
 
-Hypothesis shrinks the choices that led to a scenario; this pass shrinks the scenario itself, so
-that only requests and tokens that the failure needs are left.
+Hypothesis shrinks the choices that led to a scenario. This pass shrinks the scenario itself, until
+only requests and tokens that the failure needs are left.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -199,8 +199,9 @@ def _plainer_options(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _at_default(scenario: Scenario, key: str, defaults: Mapping[str, Any]) -> list[Scenario]:
-    """Return the scenario with an option at its default or absent. If other options need it, return
-    one scenario for each of them, with both options reset; return none if that is not enough."""
+    """Return the scenario with an option at its default or absent. If other options need this
+    option, return one scenario for each of them, with both options reset. Return no scenario if
+    that is not enough."""
 
     def without(*keys: str) -> list[Scenario]:
         config = {k: v for k, v in scenario.config.items() if k not in keys or k in defaults}
@@ -258,13 +259,21 @@ def needed_features(
             is_needed = any(still_breaks(other) is False for other in off)
         if is_needed:
             needed.append(_feature(key, value))
+    return (*needed, *_features_beside_config(scenario))
+
+
+def features_in(scenario: Scenario) -> tuple[str, ...]:
+    """Name all features of a scenario, whether or not it needs them to break its rule."""
+    options = (_feature(key, value) for key, value in scenario.config.items())
+    return (*options, *_features_beside_config(scenario))
+
+
+def _features_beside_config(scenario: Scenario) -> Iterator[str]:
     occurs = features_of_requests(scenario) | {"control event": bool(scenario.events)}
-    fields = [
-        key
-        for key in NAMED_FIELDS
-        if any(getattr(request, key) != OF_FEATURES[key] for request in scenario.requests)
-    ]
-    return (*needed, *(name for name, is_there in occurs.items() if is_there), *fields)
+    yield from (name for name, is_there in occurs.items() if is_there)
+    for key in NAMED_FIELDS:
+        if any(getattr(request, key) != OF_FEATURES[key] for request in scenario.requests):
+            yield key
 
 
 def _feature(key: str, value: Any) -> str:

@@ -128,8 +128,8 @@ def explain_stale_refusal(model: SpyreModel, scenario: Scenario, step: int) -> l
 
 
 def goes_by_last_forward(revision: Revision) -> bool:
-    """Return whether admission uses the tkv of the last forward pass, which still counts requests
-    that have left since."""
+    """Return whether admission uses the tkv of the last forward pass, which includes requests that
+    have left since."""
     return revision.current_tkv is release_2_1_2.current_tkv
 
 
@@ -167,7 +167,8 @@ def _joining(model: SpyreModel, state: State, number: int) -> Admission | None:
 
 
 def projected(model: SpyreModel, state: State, number: int) -> Admission | None:
-    """Return the projections for the last chunk of the first in line, even if it is not due."""
+    """Return the projections for the last chunk of the first request in line, even if that chunk is
+    not due."""
     config, candidate = model.config, _candidate(state)
     check = model.revision.volume_check
     if candidate is None or not state.decoding or not isinstance(check, volumetric.ByFormula):
@@ -241,7 +242,7 @@ def _compared(model: SpyreModel, joins: Admission, name: str) -> str:
     reach = joins.projected[name]
     alive = sum(other >= reach for other in joins.projected.values())
     return (
-        f"{alive} request{'s' * (alive != 1)} alive until {name} ends x {reach} = {alive * reach} "
+        f"until {name} ends: {alive} request{'s' * (alive != 1)} x {reach} = {alive * reach} "
         f"<= {model.config.max_batch_tkv}"
     )
 

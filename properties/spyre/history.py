@@ -1,4 +1,4 @@
-"""What Spyre's runs add to the kernel: paused requests."""
+"""The features of Spyre's runs that the kernel does not have: paused requests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

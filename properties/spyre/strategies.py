@@ -117,8 +117,8 @@ def configs(
 
 
 def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
-    """Draw the number of usable blocks: unbounded, or between those of one request of max_model_len
-    (`longest` blocks) and half of what a full batch could need."""
+    """Draw the number of usable blocks: unbounded, or between the number that a request of
+    max_model_len needs (`longest`) and half of the number that a full batch could need."""
     return st.none() | st.integers(longest, longest + max_num_seqs * longest // 2)
 
 
@@ -165,7 +165,8 @@ def long_prompts(draw: st.DrawFn, config: Mapping[str, Any]) -> Shape:
 def with_tokens(
     config: Mapping[str, Any], prompt: int, max_tokens: int, stops_early: int | None = None
 ) -> Shape:
-    """Return a shape that fits: the prompt in whole blocks, and all tokens within max_model_len."""
+    """Return a shape that fits: its prompt, in whole blocks, and all its tokens are within
+    max_model_len."""
     padded = ceil(prompt / config["block_size"]) * config["block_size"]
     room = min(config["max_model_len"] - padded, config["max_batch_tkv"] - prompt + 1)
     allowed = max(min(max_tokens, room), 1)
@@ -202,8 +203,8 @@ def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], history: RunHis
 
 
 def longest_beside(draw: st.DrawFn, config: Mapping[str, Any], history: RunHistory) -> int:
-    """Draw the length of a prompt, in whole blocks, with which a request of the batch can still end
-    within max_model_len, or just cannot."""
+    """Draw the length of a prompt, in whole blocks, with which a request of the batch only just
+    ends within max_model_len, or only just does not."""
     block, length = config["block_size"], config["max_model_len"]
     request = draw(st.sampled_from(history.decoding()))
     ends = request.computed + request.max_tokens - request.emitted

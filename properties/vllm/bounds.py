@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..history.bounds import Bounds, fits_pool, fits_pool_and_budget, in_chunks, pool_limit
-from .history import blocked, encoder, groups, in_flight, loads, partitions, sessions
+from .history import blocked, cadence, encoder, groups, in_flight, loads, partitions, sessions
 from .history.request_history import VllmRequestHistory
 from .history.speculation import lookahead, most_ahead
 
@@ -17,8 +17,9 @@ Config = Mapping[str, Any]
 def alone(config: Config, request: VllmRequestHistory) -> int:
     """Return the most steps of one request: all its tokens in chunks, plus one per generated token.
 
-    Each chunk or token takes as many steps as there can be decisions in flight. Tokens computed so
-    far are not deducted, since a preempted request starts again.
+    Each chunk or token takes as many steps as there can be decisions in flight, and a chunk may be
+    held back for an interval. Tokens computed so far are not deducted, since a preempted request
+    starts again.
     """
     # A chunk ends before an encoder input for which the step has no room; the next chunk begins
     # there.
@@ -27,12 +28,12 @@ def alone(config: Config, request: VllmRequestHistory) -> int:
         steps += of_turns(config, request)
     if groups.aligns(config):  # a chunk also ends at block boundaries, the last of them included
         steps += -(-(request.prompt + request.max_tokens) // config["block_size"]) + 2
-    return steps * in_flight.depth(config) + request.deferrals
+    return steps * in_flight.depth(config) * cadence.interval(config) + request.deferrals
 
 
 def of_turns(config: Config, request: VllmRequestHistory) -> int:
-    """Return the most steps of a session's further turns. At worst, each turn computes all tokens
-    of the session again, one in each step."""
+    """Return the most steps of a session's further turns. In the worst case, each turn computes all
+    tokens of the session again, one in each step."""
     tokens = request.prompt + request.max_tokens
     steps = 0
     for turn in request.turns:

@@ -1,5 +1,5 @@
-"""What vLLM's runs add to the explanation of a failure: turns of sessions, loads, adapters, encoder
-inputs, and the worker's block tables."""
+"""Explain vLLM's features in a failure: turns of sessions, loads, adapters, encoder inputs, and the
+worker's block tables."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,8 @@ from .history.run import state_of
 
 
 def facts(failure: Failure) -> Iterator[str]:
-    """Yield what the picture does not show about the requests that the message names."""
+    """Yield sentences about the requests that the message names, which the picture does not
+    show."""
     message = failure.first.message
     if adapters_are_limited(failure.config) and (failure.waits or "adapter" in message):
         yield from _adapters(failure)
@@ -57,7 +58,8 @@ def _load(request: VllmRequestHistory) -> str:
     state = f"{left} more report{'s' * (left != 1)} of the worker end the load"
     return (
         f"step {request.parked_since}: the connector begins to load tokens 0 to "
-        f"{request.tokens_loading - 1} of {request.id}; {state if left else 'the load has landed'}"
+        f"{request.tokens_loading - 1} of {request.id}; "
+        f"{state if left else 'the load has finished'}"
     )
 
 

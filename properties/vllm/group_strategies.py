@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ...model.pool import blocks_for
 from ..history.prefix_hits import caches
-from . import EVERY_STATE, MAMBA_LAYERS
+from . import CIRCULAR_BUFFERS, EVERY_STATE, MAMBA_LAYERS
 from .history import groups, loads, speculation
 
 Config = Mapping[str, Any]
@@ -19,7 +19,8 @@ def kv_groups(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[st
     """Draw one or two groups in addition to full attention, and a pool that holds little more than
     the longest request.
 
-    Most groups of attention layers have a window or a chunk of one block or a few.
+    Most groups of attention layers have a window or a chunk of one block or a few. Sometimes, there
+    is also a circular buffer.
     """
     block, length = config["block_size"], config["max_model_len"]
     windows = st.sampled_from((block + 1, 2 * block, 2, 3 * block + 1, block, length + 1))
@@ -31,21 +32,29 @@ def kv_groups(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[st
     no_mamba = MAMBA_LAYERS in avoid or loads.are_made(config)
     no_mamba = no_mamba or (caches(config) and drafts >= block)
     states = chunks if no_mamba else st.just({"kind": groups.MAMBA})
-    if draw(st.sampled_from((False, True, False))):
+    own_sizes = draw(st.sampled_from((False, True, False)))
+    if own_sizes:
         # Neither Mamba layers nor local chunks can have blocks of a different size.
         more = st.lists(st.one_of(slides, st.just(FULL)), max_size=1)
         further = [draw(with_block_size(block, group)) for group in (draw(slides), *draw(more))]
     else:
         more = st.lists(st.one_of(slides, chunks, st.just(FULL), states), max_size=1)
         further = [draw(st.one_of(slides, states, slides, chunks)), *draw(more)]
+    if not (CIRCULAR_BUFFERS in avoid or loads.are_made(config)):
+        buffer = {"kind": groups.BUFFER}
+        sized = with_block_size(block, buffer) if own_sizes else st.just(buffer)
+        further += draw(st.sampled_from((*3 * (False,), True))) * [draw(sized)]
     drawn: dict[str, Any] = {"kv_groups": [FULL, *further]}
     keeps_states = groups.caches_states({**config, **drawn}) and not drafts
     if keeps_states and EVERY_STATE not in avoid:
         drawn |= draw(st.sampled_from(({}, {}, {"mamba_cache_mode": "all"})))
     if groups.aligns({**config, **drawn}):
         drawn["enable_chunked_prefill"] = True
-    if draw(st.booleans()):
-        drawn["prefix_cache_retention_interval"] = 0
+    units = draw(st.sampled_from((0, None, None, 0, 2, None, 1, 0, 3)))
+    if units is not None:
+        every = units * groups.hit_unit({**config, **drawn})
+        can_be_few = {groups.WINDOW, groups.MAMBA} & {group["kind"] for group in further}
+        drawn["prefix_cache_retention_interval"] = every if can_be_few else 0
     if config["num_blocks"] is None:
         return drawn
     blocks = blocks_for(length, block)

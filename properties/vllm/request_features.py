@@ -1,6 +1,6 @@
 """The features of a vLLM request beyond its prompt: drafts, loads, and encoder inputs.
 
-Images have a few sizes, and some of them are repeated.
+There are only a few sizes of images, and some images occur more than once.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ...model.pool import Content
 from ...model.scenario import Request, Segment, Turn
+from . import PREFILL_INTERVALS
 from .history import blocked, encoder, groups, in_flight, loads, partitions, sessions, speculation
 
 PICTURE = "picture"
@@ -39,8 +40,8 @@ def encoders(draw: st.DrawFn, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def dynamic_drafts(config: Mapping[str, Any], drafts: int) -> st.SearchStrategy[dict[str, Any]]:
-    """Draw options with which the number of drafts depends on the number of requests; most often,
-    draw none."""
+    """Draw options that make the number of drafts depend on the number of requests; usually, draw
+    none."""
     few = st.integers(1, config["max_num_seqs"])
     ranges = st.tuples(few, st.integers(0, drafts), st.integers(0, drafts)).map(
         lambda drawn: [[1, drawn[0], drawn[1]], [drawn[0] + 1, MANY, drawn[2]]]
@@ -61,10 +62,27 @@ def later_limits(draw: st.DrawFn, config: Mapping[str, Any]) -> dict[str, Any]:
     return drawn
 
 
+WITHOUT_INTERVAL = {
+    *("kv_connector", "structured_outputs", "streaming_inputs", "encoder_cache_size", "max_loras"),
+}
+
+
+def prefill_intervals(
+    config: Mapping[str, Any], avoid: frozenset[str]
+) -> st.SearchStrategy[dict[str, Any]]:
+    """Sometimes draw an interval between prefills."""
+    if PREFILL_INTERVALS in avoid or config["policy"] == "priority":
+        return st.just({})
+    if WITHOUT_INTERVAL & config.keys():
+        return st.just({})
+    few = st.integers(2, 4).map(lambda steps: {"prefill_schedule_interval": steps})
+    return st.one_of(st.just({}), st.just({}), st.just({}), few)
+
+
 @st.composite
 def with_pictures(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Request:
-    """Return the request with images in its own part of the prompt. Images in a part that repeats
-    an earlier request stay images, unless they were cut."""
+    """Return the request with images in the part of its prompt that is its own. Images in a part
+    that repeats an earlier request remain, unless the part ends inside them."""
     room = min(config["max_num_encoder_input_tokens"], config["encoder_cache_size"])
     sizes = sorted({1, max(room // 2, 1), room}, reverse=True)
     prompt: list[Segment] = []
@@ -153,7 +171,7 @@ def with_turns(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> 
 
 
 def most_tokens(config: Mapping[str, Any]) -> int:
-    """Return the most tokens that a session may have so that every target accepts it."""
+    """Return the largest number of tokens of a session that every target accepts."""
     limits = [config["max_model_len"]]
     if config["num_blocks"] is not None:
         limits.append(config["num_blocks"] * config["block_size"])
@@ -170,7 +188,7 @@ def has_features(config: Mapping[str, Any]) -> bool:
 
 @st.composite
 def too_large(draw: st.DrawFn, config: Mapping[str, Any], name: str) -> Request | None:
-    """Draw, occasionally, a request that an encoder can never compute."""
+    """Occasionally draw a request that an encoder can never compute."""
     if not encoder.encodes(config) or not draw(st.booleans()):
         return None
     tokens = draw(st.sampled_from((1, 9))) + encoder.longest(config)
@@ -179,7 +197,7 @@ def too_large(draw: st.DrawFn, config: Mapping[str, Any], name: str) -> Request 
 
 
 def accepted(drafts: int) -> st.SearchStrategy[tuple[int, ...]]:
-    """Draw how many of the `drafts` drafts are correct in each of a request's verifications."""
+    """Draw the number of correct drafts, out of `drafts`, for each verification of a request."""
     return st.lists(st.integers(0, drafts), min_size=1, max_size=4).map(tuple)
 
 

@@ -18,7 +18,7 @@ from .history import groups, speculation
 from .history.request_history import VllmRequestHistory
 from .history.run import VllmRun
 from .predicates.decision import watermark_blocks
-from .request_features import dynamic_drafts, encoders, later_limits
+from .request_features import dynamic_drafts, encoders, later_limits, prefill_intervals
 
 Config = Mapping[str, Any]
 
@@ -32,10 +32,8 @@ IN_FLIGHT: Mapping[str, Config] = {
     "loads ahead": {"kv_connector": True, "async_scheduling": True},
 }
 WITHOUT_GRAMMARS = ("longer pipeline", AHEAD_IN_STAGES)
-WITHOUT_ADAPTERS = {
-    *("async_scheduling", "pipeline_parallel_size", "kv_connector", "encoder_cache_size"),
-}
 SEVERAL_ON_THEIR_WAY = {"async_scheduling", "pipeline_parallel_size"}
+WITHOUT_ADAPTERS = {*SEVERAL_ON_THEIR_WAY, "kv_connector", "encoder_cache_size"}
 EARLY_COMPLETIONS = st.sampled_from((0, 0, 1, 0, 3, 2))
 
 
@@ -86,7 +84,7 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
 
 @st.composite
 def sessions(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[str, Any]:
-    """Draw options for sessions; for half of them, a turn may end while a token is in flight."""
+    """Draw options for sessions. With half of them, a turn may end while a token is in flight."""
     drawn = {"streaming_inputs": True, "policy": "fcfs", **draw(tight_pools(config))}
     if "ahead" not in avoid and draw(st.booleans()):
         early = draw(EARLY_COMPLETIONS)
@@ -96,8 +94,8 @@ def sessions(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[str
 
 @st.composite
 def tight_pools(draw: st.DrawFn, config: Config) -> dict[str, Any]:
-    """Draw, for half of the bounded pools, one that holds little more than the longest request, so
-    that sessions wait for each other's blocks."""
+    """Replace half of the bounded pools by a pool that holds little more than the longest request,
+    so that sessions wait for each other's blocks."""
     if config["num_blocks"] is None or draw(st.booleans()):
         return {}
     pool = blocks_for(config["max_model_len"], config["block_size"]) + draw(st.integers(0, 1))
@@ -138,9 +136,9 @@ def with_lookahead(drafts: int) -> dict[str, Any]:
 
 
 def most_drafts(config: Config) -> int:
-    """Return the most drafts after each token that are possible with decisions ahead, but no more
-    than three. The budget must have room for them, and the pool for a short request, the drafts of
-    two decisions, and the lookahead.
+    """Return the largest number of drafts after each token that is possible if decisions are made
+    ahead, but at most three. The budget must have room for them, and the pool for a short request,
+    the drafts of two decisions, and the lookahead.
     """
     room = [3, config["max_num_batched_tokens"] - 1]
     if config["num_blocks"] is not None:
@@ -250,7 +248,8 @@ def configs(
         "reserve_full_isl": draw(st.booleans()),
     }
     config |= {} if LATER_LIMITS in avoid else draw(later_limits(config))
-    return {**config, **draw(options(config, avoid))}
+    config |= draw(options(config, avoid))
+    return config | draw(prefill_intervals(config, avoid))
 
 
 def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
@@ -318,7 +317,7 @@ def long_prompts(draw: st.DrawFn, config: Config) -> Shape:
 
 @st.composite
 def shapes(draw: st.DrawFn, config: Config) -> Shape:
-    """Draw requests most of which continue until they reach a limit or blocks run out. Short
+    """Draw requests. Most of them continue until they reach a limit or blocks run out. Short
     prompts are mostly of equal length, so that they need their blocks in the same step."""
     block, longest = config["block_size"], longest_request(config)
     crowded = is_crowded(config)
@@ -346,8 +345,7 @@ def borders(config: Config) -> list[int]:
 
 
 def longest_request(config: Config) -> int:
-    """Return the most tokens that prompt and answer may have together so that every target accepts
-    a request."""
+    """Return the most tokens of prompt and answer with which every target accepts a request."""
     limits = [config["max_model_len"]]
     # The last token of an answer is never computed.
     if config["num_blocks"] is not None:
@@ -471,8 +469,9 @@ def fitted(config: Config, content: Content, shape: Shape | None) -> Shape:
 
 
 def steps_to_border(config: Config, history: VllmRun) -> int:
-    """Return after how many decode steps the next one needs more blocks than are free. If that
-    takes longer than a block, return after how many steps a decoding request fills its block."""
+    """Return the number of decode steps after which the next step needs more blocks than are free.
+    If that takes longer than a block, return the number of steps after which a decoding request
+    fills its block."""
     running, free = history.decoding(), free_blocks(config, history)
     if free is not None:
         for steps in range(config["block_size"]):

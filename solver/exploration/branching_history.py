@@ -20,14 +20,15 @@ DECIDED = {"id", "prompt", "max_tokens", "output_len", "content", "priority", "e
 
 @cache
 def counters(features: Features) -> tuple[str, ...]:
-    """Return the fields of a request that steps change, whether it is decided or not."""
+    """Return those fields of a request that steps change, for decided and undecided requests
+    alike."""
     names = (field.name for field in fields(features.request_history))
     return tuple(name for name in names if name not in DECIDED)
 
 
 class _Unsorted(SharedPrefixes[Any]):
-    """Replaces the index of shared prefixes and keeps no requests. Paths would share the index, and
-    the tokens of an undecided request are unknown."""
+    """Replaces the index of shared prefixes, and stores no requests. An index would be shared by
+    several paths, and it cannot hold undecided requests, because their tokens are unknown."""
 
     def add(self, request: Any, instead_of: Any = None) -> None: ...
 
@@ -37,8 +38,8 @@ class _Unsorted(SharedPrefixes[Any]):
 class BranchingHistory(RunHistory[Any]):
     """The history on one path of an exploration.
 
-    It computes no bounds on waiting, because these would read the length of every request. `Wait`
-    bounds waiting instead.
+    It computes no bounds on waiting, because they depend on the length of every request, which
+    would then have to be chosen. `Wait` bounds waiting instead.
     """
 
     def __post_init__(self) -> None:
@@ -67,8 +68,8 @@ class BranchingHistory(RunHistory[Any]):
         self._enter(request, OpenRequestHistory(request, candidates, len(self.requests)))
 
     def narrow(self, request: str, candidates: Candidates) -> None:
-        """Restrict the request to these candidates. When they agree on every field, give the
-        request an ordinary history."""
+        """Restrict the request to these candidates. If they agree on every field, give the request
+        an ordinary history."""
         old: Any = self.live[request]
         if not fully_decided(candidates):
             old.candidates = candidates
@@ -86,9 +87,8 @@ class BranchingHistory(RunHistory[Any]):
         account.output_len = account.emitted + 1
 
     def begun_since(self, gone: RequestHistory) -> tuple[str, ...]:
-        """Return the unfinished requests that began after `gone` had ended. Where one of them
-        filled a block with the same content, the block of `gone` is no longer the newest in the
-        cache."""
+        """Return the unfinished requests that began after `gone` had ended. If one of them filled a
+        block with the same content, the block of `gone` is no longer the newest in the cache."""
         if gone.ended_at is None:
             return ()
         return tuple(name for name, account in self.live.items() if account.began > gone.ended_at)

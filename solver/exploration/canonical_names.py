@@ -41,7 +41,7 @@ class CanonicalNames:
         return tuple((self._stream(stream), tokens) for stream, tokens in content)
 
     def pool(self, pool: Pool) -> tuple[Hashable, ...]:
-        """Return the free blocks, in order and by content, and the blocks that the cache can
+        """Return the free blocks, with their order and content, and the blocks that the cache can
         find."""
         free = tuple(
             (self.block(block), None if content is None else self.content(content))
@@ -57,7 +57,7 @@ class CanonicalNames:
         """Return the content that ended and preempted requests had computed.
 
         `newest` means that of two blocks with the same content, the cache finds the one filled
-        last. It then matters which requests have begun since.
+        last. It then matters which requests have begun since those ended.
         """
         return frozenset(
             (

@@ -45,10 +45,10 @@ class Models(ABC):
         system: the system's name.
         configs: one configuration for each limit, in ascending order.
         limited: the rules that read the limit.
-        waits_are_bounded: whether there is a limit on how long others may overtake the first in
-            line (ALL-R05).
-        idle_is_waste: whether a step that computes nothing is wasted. It is not if requests can
-            wait for a load or for a step in flight.
+        waits_are_bounded: whether there is a bound on how long other requests may overtake the
+            first in line (ALL-R05).
+        idle_is_waste: whether a step that computes nothing is wasted. This is not the case if
+            requests can wait for a load or for a step in flight.
     """
 
     system: str
@@ -88,7 +88,7 @@ class Models(ABC):
 
     @abstractmethod
     def arrive(self, state: Any, request: str, candidates: Candidates) -> Any:
-        """Queue a request that may still turn out to be any of the candidates."""
+        """Queue a request that is still undecided: it may turn out to be any of the candidates."""
 
     @abstractmethod
     def narrow(self, state: Any, request: str, candidates: Candidates) -> Any:
@@ -118,7 +118,8 @@ class Models(ABC):
 
     @abstractmethod
     def quiet(self, state: Any) -> bool:
-        """Return whether the next step only computes one token for each decoding request."""
+        """Return whether the next step does nothing but compute one token for each decoding
+        request."""
 
     @abstractmethod
     def key(self, state: Any, history: BranchingHistory) -> Hashable:
@@ -234,7 +235,7 @@ class PlainModels(Models):
     """Explores any pure model, with one configuration for each limit and without a reduction.
 
     The only condition is that its states are hashable. Requests keep their names, and every length
-    is chosen before the first step that could read it, so scopes must be small.
+    is chosen before the first step that could read it. So scopes must be small.
     """
 
     waits_are_bounded = False

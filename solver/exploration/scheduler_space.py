@@ -63,7 +63,8 @@ class Wait(NamedTuple):
 
 
 def max_idle(requests: int) -> int:
-    """Return a bound on idle steps, larger than this many requests can need."""
+    """Return a bound on idle steps that is larger than the number that this many requests can
+    need."""
     return 2 * requests + 2
 
 
@@ -77,8 +78,8 @@ def waits_too_long(wait: Wait) -> str | None:
     if wait.in_line < WASTE_IN_LINE:
         return None
     return (
-        f"{wait.head} is first in line, and for {wait.in_line} steps no earlier request computed "
-        "anything"
+        f"{wait.head} is first in line, and no earlier request has computed anything for "
+        f"{wait.in_line} steps"
     )
 
 
@@ -107,9 +108,9 @@ class SchedulerSpace:
     """Every behaviour of a scheduler with up to `requests` requests from a menu.
 
     Attributes:
-        aborts: which clients give up (`scope.Aborts`).
+        aborts: which clients abort their requests (`scope.Aborts`).
         reduced: whether to explore fewer paths. A length is then chosen only when something reads
-            it. While no request waits or arrives, clients act only in the first step of a block.
+            it. While no request waits or arrives, clients act only in steps that begin a block.
         exercised: for each rule, the configurations in which its witness occurred, as bits.
     """
 
@@ -185,9 +186,8 @@ class SchedulerSpace:
     def _aborted(self, node: Node, members: int, name: str, inside: bool) -> list[Move]:
         """Return the steps in which a client aborts its request.
 
-        If the abort alone reads a field of an undecided request, the abort becomes a move of its
-        own. The field is then chosen in a later move, and the request stays undecided on other
-        paths.
+        If only the abort reads a field of an undecided request, the abort becomes a separate move.
+        The field is then chosen in a later move, and the request stays undecided on other paths.
         """
         try:
             return list(self._step(node, members, (name, inside), self._aborts == "alone"))
@@ -203,8 +203,8 @@ class SchedulerSpace:
         """Let the next request arrive, at the end of the queue.
 
         If nothing has read the last request in the queue, nothing would read the new one either.
-        The new request may then arrive later just as well, so this method yields nothing. This also
-        avoids steps that differ only in how many requests wait.
+        The new request can then arrive later with the same effect, so this method yields nothing.
+        This also avoids steps that differ only in how many requests wait.
         """
         if len(node.known) == self._requests:
             return
@@ -312,7 +312,8 @@ class SchedulerSpace:
         stepped: Stepped,
         ends: tuple[Ending, ...],
     ) -> Move | None:
-        """Return the move in which these requests end; in `stepped`, no request ends early."""
+        """Return the move in which these requests end early. `stepped` is the step in which none
+        does."""
         history, known, before = node.history.fork(), node.known, state
         if given_up is not None:
             history.abort(*given_up)
@@ -401,9 +402,8 @@ class SchedulerSpace:
         unseen: int,
         limited: bool,
     ) -> None:
-        """Record the configurations in which this step exercises the rule.
-
-        If the rule reads the limit, only the smallest and the largest limit are tried.
+        """Record the configurations in which this step exercises the rule. If the rule reads the
+        limit, try only the smallest and the largest one.
         """
         smallest, largest = smallest_and_largest(unseen)
         for member in {smallest, largest} if limited else (smallest,):
@@ -437,10 +437,10 @@ def ways(
 ) -> Iterator[Ending]:
     """Yield the ways in which a request may continue after `tokens` tokens.
 
-    A request that has all its tokens ends; with `alone`, no other request does. If a request ends
+    A request that has all its tokens ends. With `alone`, no other request ends. If a request ends
     early, its max_tokens makes no difference afterwards, so the smallest possible value is chosen.
-    Ending early and having all tokens are separate cases only if the front door rejects every
-    request with more max_tokens.
+    Ending early and having all tokens are separate cases only if the model refuses every request
+    with a larger max_tokens.
     """
     more = candidates.asking_more_than(tokens)
     if more is not None and more.accepted & members:
@@ -475,7 +475,7 @@ def makes_progress(step: Step) -> bool:
 
 
 def may_be(is_exercised: Any, history: BranchingHistory, step: Step, member: int) -> bool:
-    """Return whether the witness occurs for some choice of those undecided fields that it reads."""
+    """Return whether the witness occurs for some choice of the undecided fields that it reads."""
     try:
         return bool(is_exercised(history, step))
     except ChoiceNeeded as choice:

@@ -19,7 +19,7 @@ AnyItem = MenuItem | Ranked | Loaded
 
 
 class Refuses(Protocol):
-    """A model's front door, which rejects requests."""
+    """A model that can refuse a request when it arrives."""
 
     def refusal(self, request: Request) -> str | None: ...
 
@@ -34,7 +34,7 @@ class Scope:
         requests: how many requests may arrive in one run.
         menu: the requests to choose from.
         limits: the values of the limit (`SystemSpace.limit_key`) to explore, ascending.
-        aborts: which clients abort.
+        aborts: which clients abort their requests.
         config: the keys that differ from `smallest`.
         revisions: the revisions for which the scope is useful; empty for all.
     """

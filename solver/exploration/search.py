@@ -1,7 +1,7 @@
 """Explicit-state search: explores every behaviour of a space, and expands each state once.
 
-A space supplies its first states, the moves out of a state, and a key that is equal for states that
-differ only in names. This module knows nothing about schedulers.
+A space supplies its initial states, the moves out of a state, and a key that is equal for states
+that differ only in names. This module knows nothing about schedulers.
 
 Configurations that mostly behave alike are explored together. Each state carries the set of
 configurations that reach it, and each move the set of those that make it, as the bits of an
@@ -138,7 +138,7 @@ class StateSearch:
         return cycles(self._stalls)
 
     def way_to(self, livelock: Hashable) -> tuple[Label, ...]:
-        """Return the path to a state that `livelocks` returned."""
+        """Return the path to one of the states that `livelocks` returns."""
         return self._path(self._stalled[livelock])
 
     def states_by_member(self, count: int) -> list[int]:

@@ -34,7 +34,7 @@ class ChoiceNeeded(Exception):  # noqa: N818 (a question to the explorer, not an
 class RequestMenu:
     """The requests that may arrive.
 
-    `accepted[i]` are the configurations (as bits) whose front door accepts `items[i]`.
+    `accepted[i]` are the configurations (as bits) whose model accepts `items[i]`.
     """
 
     def __init__(self, items: Sequence[Request], accepted: Sequence[int]) -> None:
@@ -97,8 +97,8 @@ class Candidates:
         return self._asking(n for n in self.numbers() if self._max_tokens(n) == tokens)
 
     def left_after(self, generated: int) -> tuple[int, ...]:
-        """Return how many more tokens a request with these candidates may generate after
-        `generated` tokens, one number for each possibility."""
+        """Return the numbers of tokens that a request with these candidates may still generate
+        after `generated` tokens, one for each possibility."""
         if self.max_tokens is not None:
             return (self.max_tokens - generated,)
         return tuple(sorted({self._max_tokens(n) - generated for n in self.numbers()}))
@@ -136,8 +136,8 @@ class OpenFields:
     content.
 
     Attributes:
-        kept_output_len, kept_content: the values as stored. The properties `output_len` and
-            `content` derive theirs from the candidates.
+        kept_output_len, kept_content: the stored values. The properties `output_len` and `content`
+            are derived from the candidates.
     """
 
     __slots__ = ()
@@ -246,8 +246,8 @@ class OpenRequestHistory:
 
 
 def tokens_left(sequence: Any) -> tuple[int, ...]:
-    """Return how many tokens a queued request may still generate: one number for a decided request,
-    one or more for an undecided one."""
+    """Return the numbers of tokens that a queued request may still generate: one number for a
+    decided request, one or more for an undecided one."""
     if isinstance(sequence, OpenFields):
         return sequence.candidates.left_after(sequence.generated)  # type: ignore[attr-defined]
     return (sequence.max_tokens - sequence.generated,)
@@ -275,7 +275,7 @@ def fully_decided(candidates: Candidates) -> bool:
 
 
 def settled(sequence: Any, kind: type[Member]) -> Member:
-    """Return a fully decided request as an ordinary one, which generates as many tokens as it
+    """Return a fully decided request as an ordinary request, which generates as many tokens as it
     may."""
     fields = {name: getattr(sequence, name) for name in kind.__struct_fields__}
     return kind(**{**fields, "output_len": sequence.max_tokens})

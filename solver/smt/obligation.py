@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import z3
 
+from ...model.errors import InputError
 from ...model.scenario import Scenario
 from ...model.systems import reference
 from ...spec.systems import SYSTEMS
@@ -143,7 +144,7 @@ class Obligation:
     `claim` consists of facts that contradict the lemma, so `sentence` holds if they have no
     solution. `guard` is the claim with one premise weakened. It must have a solution; otherwise,
     the lemma would say nothing. `code` names the functions of the model that the claim runs on
-    symbols, as MODULE.FUNCTION below `model`; it is empty for pure arithmetic.
+    symbols, as MODULE.FUNCTION in the package `model`. It is empty for pure arithmetic.
     """
 
     name: str
@@ -261,8 +262,11 @@ def discharge(
         try:
             claim = obligation.claim()
             memory.check()
-        except UndecidedError as why:
-            named = obligation.name, f"{obligation.sentence} (undecided: the code {why})"
+        except InputError:  # about a formula of the user's
+            raise
+        except Exception as why:  # of code that does not run on symbols
+            of = why if isinstance(why, UndecidedError) else f"raises {type(why).__name__}: {why}"
+            named = obligation.name, f"{obligation.sentence} (undecided: the code {of})"
             yield Discharged(*named, "unknown", time.monotonic() - began, "none", obligation.code)
             continue
         answer, by = _decided(claim)

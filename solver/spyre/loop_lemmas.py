@@ -1,15 +1,16 @@
-"""Why a few requests stand for any number: loops over requests treat all of them alike.
+"""Why a few requests stand for any number of requests: the loops treat all requests alike.
 
-`loops_treat_requests_alike` reads the code of the step and of the check (`smt.loops`). It shows
-that a loop does the same for each request, remembers none of the earlier ones, and does not
+`code_does_only_what_is_defined` follows the code of the step and of the check (`smt.defined`). It
+shows that a loop does the same for each request, remembers none of the earlier ones, and does not
 distinguish requests by their position. So if a lemma holds for each of a few requests, in any
-state, it holds for each of any number.
+state, it holds for each of any number of requests.
 
 Some loops do carry a value from one request to the next. For each of these, another lemma proves
 the induction step:
 
-- `volumetric.accepts` counts the requests still to visit: `walk_goes_on_as_with_the_rest`. So after
-  the walk has passed a request, its answer is the answer for the remaining ones alone.
+- `volumetric.accepts` counts the requests that it has yet to visit:
+  `walk_goes_on_as_with_the_rest`. So after the walk has passed a request, its answer is the answer
+  for the remaining ones alone.
 - `scheduler.complete` removes ended requests one by one, and `scheduler.step` aborted ones:
   `leaving_only_removes`, `abort_only_removes_5`.
 - `release_2_5_2.settled` collects the requests that keep decoding:
@@ -20,92 +21,150 @@ the induction step:
 `forward.compute_decode` carries the pool, which no lemma about the limit reads.
 """
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Collection
+from dataclasses import replace
 from typing import Any, cast
 
 import z3
 
+from ...model.scenario import Request
 from ...model.spyre import blocks, peak, scheduler, volumetric
+from ...model.spyre.config import SpyreConfig
+from ...model.spyre.forward import Forward
+from ...model.spyre.model import SpyreModel
+from ...model.spyre.own_formula import OwnRequest
 from ...model.spyre.revision import Revision
-from ..smt.execution import Prefix, SymbolicLength, SymbolicRun, bare, holds_on, paths, stubbed
-from ..smt.loops import body_of, findings, source_of
+from ...model.spyre.state import Sequence, State
+from ...model.spyre.volumetric import Check
+from ..smt.defined import Definitions
+from ..smt.execution import (
+    Prefix,
+    SymbolicLength,
+    SymbolicRun,
+    UndecidedError,
+    bare,
+    holds_on,
+    paths,
+    stubbed,
+)
+from ..smt.kinds import (
+    HIDDEN,
+    NAME,
+    NUMBER,
+    TRUTH,
+    Kind,
+    by_id,
+    known,
+    many,
+    record,
+    row,
+)
+from ..smt.loops import body_of
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from ..smt.on_symbols import on_symbols
 from .symbolic_admission import MANY, length
-from .symbolic_state import StepConfiguration
-from .symbolic_step import MODULES, Step
+from .symbolic_state import MODULES, StepConfiguration
+from .symbolic_step import Step
 
 BY_INDUCTION = {
-    "volumetric.accepts to_come",
-    "scheduler.complete state",
-    "scheduler.step state",
-    "release_2_5_2.settled kept",
-    *(f"peak.largest_volume {name}" for name in ("longest", "offsets", "peak")),
+    "spyre.volumetric.accepts to_come",
+    "spyre.scheduler.complete state",
+    "spyre.scheduler.step state",
+    "spyre.release_2_5_2.settled kept",
+    *(f"spyre.peak.largest_volume {name}" for name in ("longest", "offsets", "peak")),
 }
-SHOWN = ("paused", "reserved_blocks")
-# Findings in code that no lemma about the limit runs, or that other lemmas are about.
-APART = {
-    "forward.compute_decode pool",  # stubbed: `blocks.hold`
-    "documented.written [position - pad]",  # stubbed
-    "documented.written range()",
-    "volumetric.accepts enumerate()",  # only for a walk to the end, which no proven formula uses
-    "volumetric.formula_named [1:]",  # reads a name
-    "peak.next_below [bisect_left(offsets, turn) - 1]",  # `nearest_offsets_are_found`
-    "peak.next_above [bisect_left(offsets, turn) % len(offsets)]",
-    # texts for messages, and the input
-    *(f"{name} joinedstr" for name in ("blocks.hold", "model.SpyreModel.refusal")),
-    *(f"{name} joinedstr" for name in ("sequence.Sequence.known", "volumetric.formula_named")),
-    *(f"config.{name} joinedstr" for name in ("check_pool", "read_config")),
-    *(f"config.{name} revision != '2.5.2'" for name in ("check_pool", "read_config")),
-    *("config.imports msgspec", "members.imports msgspec", "members..__replace__"),
-    *("members.def _replace(self, **changes: Any) -> Se", "volumetric.formula_named int()"),
-    *(
-        "volumetric.formula_named FORMULAS",
-        "volumetric.formula_named NAME",
-        "members.ending QUEUES",
-    ),
-    *("model.admitting_by CHECKS", "model.make_model REVISIONS", "pool._without other != block"),
-    *("members.ending getattr()", "members.ending hasattr()"),
-    # the kind of a step, and the fields that a revision shows: texts, but not of a request
-    *(f"scheduler.compute decision.kind == '{kind}'" for kind in ("prefill", "decode")),
-    "release_2_1_2.decide decision.kind != 'prefill'",
-    *(f"scheduler.observe '{field}' in revision.shows" for field in SHOWN),
-    *(f"model.SpyreModel.options '{field}' in self.revision.shows" for field in SHOWN),
-    # the pool, of which `argument.md` assumes that it does nothing but hand out blocks
-    *("blocks.fits_pool sum()", "blocks.reserved promised", "pool.unheld sum()"),
-    *("allocator.freed enumerate()", "allocator.publish_full range()", "pool.take range()"),
-    *(f"pool.take {of}" for of in ("[:count - len(taken)]", "[:count]", "[count:]")),
-    *("pool.take [len(evicted):]", "pool._without kept", "pool.publish cached"),
-    *("pool.cached_blocks break", "pool.cached_blocks range()", "pool.give_back [1]"),
-    *("pool.give_back entry[1] is not None", "pool.prefix break", "pool.prefix tokens"),
-    "pool.prefix changes tokens",
+CARRIES_POOL = {"spyre.forward.compute_decode pool"}
+# How often a step may choose some requests of a list by comparing them with others.
+MOST_SELECTED = 12
+BLOCKS = many(HIDDEN)
+FIELDS: dict[tuple[type, str], Kind] = {
+    (SpyreModel, "config"): record(SpyreConfig),
+    (Sequence, "content"): HIDDEN,
+    (Sequence, "blocks"): BLOCKS,
+    (Forward, "slot_blocks"): by_id(BLOCKS),
+    (State, "pool"): HIDDEN,
+    **{(OwnRequest, name): NUMBER for name in ("prompt", "computed", "remaining", "tkv")},
+    (Request, "prompt"): HIDDEN,
+    (Request, "prompt_len"): NUMBER,
+    (Request, "tokens_to_emit"): NUMBER,
+}
+# What the proof replaces, or assumes: that the pool only hands out blocks (`argument.md`).
+ASSUMED = {
+    "spyre.scheduler.observe": HIDDEN,
+    "spyre.documented.written": BLOCKS,
+    "spyre.blocks.prefix_hit": BLOCKS,
+    "spyre.blocks.hold": row(record(Sequence), HIDDEN),
+    "spyre.blocks.release": HIDDEN,
+    "spyre.blocks.fits_pool": TRUTH,
+    "spyre.release_2_1_2.fits_prompt": TRUTH,
+    "pool.touch": HIDDEN,
+}
+# Expressions that other lemmas are about. No proven formula walks to the end.
+TO_THE_END = "all((batch * tkv <= limit for batch, tkv in enumerate(all_requests, 1)))"
+TERM = "term({}, tkv, prompt, block)"  # a formula of the user's own
+EXPRESSIONS = {
+    ("spyre.volumetric.by_own_term.<locals>.newcomer", TERM.format("own")): NUMBER,
+    ("spyre.volumetric.by_own_term.<locals>.member", TERM.format("other")): NUMBER,
+    ("spyre.volumetric.accepts", TO_THE_END): TRUTH,
+    ("spyre.peak.next_below", "offsets[bisect_left(offsets, turn) - 1]"): NUMBER,
+    ("spyre.peak.next_above", "offsets[bisect_left(offsets, turn) % len(offsets)]"): NUMBER,
 }
 
 
-def obligations(revision: Revision, block: int) -> list[Obligation]:
+def obligations(revision: Revision, check: Check, block: int) -> list[Obligation]:
+    """Return the lemmas for a revision with this volumetric check. `block` is in tokens."""
+    revision = replace(revision, volume_check=check)
     return [
-        loops_treat_requests_alike(),
+        code_does_only_what_is_defined(revision),
         walk_goes_on_as_with_the_rest(),
         leaving_only_removes(revision),
         each_turn_counts_its_request(block),
     ]
 
 
-def told_apart() -> Iterator[str]:
-    """Yield every finding of `smt.loops` about the loops of the step and of the checks."""
-    for module in MODULES:
-        name = module.__name__.rpartition(".")[2]
-        yield from (f"{name}.{found}" for found in findings(source_of(module)))
+def follow(revision: Revision, carried: Collection[str]) -> Definitions:
+    """Follow the code of the model in which a revision decides (`smt.defined`).
+
+    Raises: UndecidedError: the code does something that the proof does not define.
+    """
+    if vars(peak)["bisect_left"] is not bisect_left:
+        raise UndecidedError("has another bisect_left than Python's")
+    fields = {**FIELDS, (SpyreModel, "revision"): known(revision)}
+    modules = [module.__name__ for module in MODULES]
+    free = ("blocks", "published")
+    defined = Definitions(fields, ASSUMED, EXPRESSIONS, modules, carried, free)
+    model, state = record(SpyreModel), record(State)
+    calls = {
+        SpyreModel.refusal: (record(Request),),
+        SpyreModel.arrive: (state, record(Request)),
+        SpyreModel.abort: (state, NAME),
+        SpyreModel.step: (state, many(NAME)),
+    }
+    for function, given in calls.items():
+        _, _, selected = defined.call(function, model, *given)
+        if selected > MOST_SELECTED:
+            raise UndecidedError(
+                f"selects requests by what it knows of others {selected} times in a step, and the "
+                f"proof defines {MOST_SELECTED}: by taking away one after another, it could count"
+            )
+    return defined
 
 
 @lemma(
-    "The text of the loops over requests treats each request alike, whatever came before it, "
-    "except where another lemma proves the induction step."
+    "The code of the step and of the checks does only what the proof defines on symbols, and its "
+    "loops treat each request alike, whatever came before it, except where another lemma proves "
+    "the induction step."
 )
-def loops_treat_requests_alike(less: int) -> list[Any]:
-    known = APART if less else APART | BY_INDUCTION
-    return [z3.BoolVal(not known.issuperset(told_apart()))]
+def code_does_only_what_is_defined(revision: Revision, less: int) -> list[Any]:
+    try:
+        follow(revision, CARRIES_POOL if less else CARRIES_POOL | BY_INDUCTION)
+    except UndecidedError:
+        if not less:
+            raise
+        return [z3.BoolVal(True)]
+    return [z3.BoolVal(False)]
 
 
 @lemma(
@@ -148,12 +207,14 @@ def walk_goes_on_as_with_the_rest(more: int) -> list[Any]:
 
 @lemma("Removing an ended request changes neither the other requests nor the tkvs.")
 def leaving_only_removes(revision: Revision, more: int) -> list[Any]:
-    """Claim this for one turn of the loop in `scheduler.complete`, in any state."""
+    """Claim, for one turn of the loop in `scheduler.complete` and any state, that a request that
+    leaves is only removed."""
     step = Step(StepConfiguration(revision), MANY)
     turn = body_of(scheduler, "complete")
 
     def code(run: SymbolicRun) -> Any:
-        config, before, claims = step.config(run), step.state(run), list[Any]()
+        config, before = step.config(run, any_switches=True), step.state(run)
+        claims = list[Any]()
         for request in before.running:
             given = {"config": config, "revision": revision, "state": before, "request": request}
             with (
@@ -181,8 +242,8 @@ def leaving_only_removes(revision: Revision, more: int) -> list[Any]:
     "compares all of them with the largest volume if the newcomer is active at its end."
 )
 def each_turn_counts_its_request(block: int, more: int) -> list[Any]:
-    """Claim this for one turn of the loop in `peak.largest_volume`, from any values of its
-    variables."""
+    """Claim, for one turn of the loop in `peak.largest_volume` and any values of its variables,
+    that the turn counts its request."""
     numbers = Numbers()
     longest, before, answer = (length(numbers, name, 0) for name in ("longest", "peak", "answer"))
     tokens, ends, left = (length(numbers, name, 0) for name in ("tokens", "ends", "left"))

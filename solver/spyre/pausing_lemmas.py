@@ -52,7 +52,6 @@ import z3
 
 from ...model.scenario import Request, Scenario
 from ...model.spyre import documented, release_2_5_2
-from ...model.spyre.config import SpyreConfig
 from ...model.spyre.documented import chunk_count
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Sequence, State
@@ -63,8 +62,8 @@ from ..smt.on_symbols import on_symbols
 from .admission_lemmas import BLOCK, request
 from .step_lemmas import between_steps
 from .symbolic_admission import SIZES, Lengths, blocks, length, own_tkv
-from .symbolic_state import StepConfiguration, plain, several
-from .symbolic_step import MODULES, Step, Stepped
+from .symbolic_state import MODULES, StepConfiguration, any_config, any_request, plain, several
+from .symbolic_step import Step, Stepped
 
 # The numbers of requests that decode, and that are paused, before a step. The last decoding request
 # stands for any number.
@@ -123,16 +122,20 @@ class Batch(NamedTuple):
     def make(cls, size: int | None, block: int) -> "Batch":
         numbers = Numbers()
         tokens = [length(numbers, "tokens") for _ in range(size or 2)]
+        for number, own in enumerate(tokens):
+            numbers.facts += [_prompt(number) >= 1, _prompt(number) <= own]
         more = length(numbers, "more", 0) if size is None else None
         return cls(numbers, length(numbers, "limit"), tokens, more, block)
 
-    def config(self, run: SymbolicRun) -> SpyreConfig:
-        return SpyreConfig(block_size=self.block, max_batch_tkv=run.number(self.limit))
+    def config(self, run: SymbolicRun) -> Any:
+        return any_config(run, self.block, self.limit)
 
     def requests(self, run: SymbolicRun) -> tuple[Sequence, ...]:
         members = [
-            request(number, computed=run.number(tokens), max_tokens=9)
-            for number, tokens in enumerate(self.tokens)
+            any_request(
+                run, str(number), prompt=run.number(_prompt(number)), computed=run.number(own)
+            )
+            for number, own in enumerate(self.tokens)
         ]
         if self.more is not None:
             members[-1] = several(members[-1], run.number(self.more))
@@ -149,7 +152,7 @@ class Batch(NamedTuple):
         return [own_tkv(numbers, lengths, tokens, widest) for tokens in after]
 
     def compare_products(self, tkvs: list[Any]) -> None:
-        """Tell Z3 that a larger tkv means a larger volume, because it is slow to find this out."""
+        """Give Z3 the fact that a larger tkv means a larger volume; it is slow to find this out."""
         pairs = [(own, bare(tkv)) for own, tkv in product(self.reached(), tkvs)]
         for smaller, larger in [*pairs, *((tkv, own) for own, tkv in pairs)]:
             more = self.count * smaller <= self.count * larger
@@ -160,8 +163,12 @@ class Batch(NamedTuple):
         return z3.And([self.count * own + more <= self.limit for own in self.reached()])
 
 
+def _prompt(number: int) -> Any:
+    return z3.Int(f"prompt of {number}")
+
+
 def _noting_tkvs(compared: list[Any]) -> AbstractContextManager[None]:
-    """Inside the context, append to `compared` each tkv of a batch."""
+    """Inside the context, append each tkv of a batch to `compared`."""
     whole = documented.max_tkv
 
     def max_tkv(lengths: Any, block_size: int) -> Any:
@@ -299,8 +306,9 @@ def keeps_order(step: SettlingStep, more: int) -> list[Any]:
     "none."
 )
 def chosen_request_prefills_or_waits(revision: Revision, ignored: int) -> list[Any]:
-    """Claim this for the release's `candidate`, whatever the constraints answer. With `ignored`,
-    the claim leaves out the request in its prefill."""
+    """Claim that the release's `candidate`, whatever the constraints answer, chooses the request in
+    its prefill or, if there is none, a waiting request or none. With `ignored`, the claim leaves
+    out the request in its prefill."""
     step = SettlingStep(StepConfiguration(revision), 1, 0)
 
     def code(run: SymbolicRun) -> Any:
@@ -368,8 +376,8 @@ def starving(scale: Scale, members: int, passing: int) -> Scenario:
     """Return a scenario in which `passing` one-token requests overtake a paused request: the first
     request is paused, and then the others leave.
 
-    `members` requests together exceed the limit. One fewer must stay within it at every length that
-    they reach.
+    `members` requests together exceed the limit. With one request fewer, they must stay within it
+    at every length that they reach.
     """
     prompt = next(
         tokens
@@ -410,12 +418,12 @@ def _any_rank(numbers: Numbers) -> FairnessRank:
 
 
 def _paused(rank: FairnessRank, place: Any, uncounted: int = 0) -> FairnessRank:
-    """Return the rank after a step in which the request was paused, at its new place."""
+    """Return the rank of a request after a step in which it was paused. It has a new place."""
     return FairnessRank(rank.paused_steps + 1 - uncounted, rank.generated, place)
 
 
 def _kept(numbers: Numbers, rank: FairnessRank) -> FairnessRank:
-    """Return the rank after a step in which the request decoded. Its new place is arbitrary."""
+    """Return the rank of a request after a step in which it decoded. Its new place is arbitrary."""
     return FairnessRank(z3.IntVal(0), rank.generated + 1, numbers.fresh("place", 0))
 
 

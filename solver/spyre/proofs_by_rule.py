@@ -36,7 +36,7 @@ DECODING = f"0 to {MANY} or {LARGE} decoding requests, {MANY} counted as any num
 
 
 class Group(NamedTuple):
-    """Lemmas with a title of a few words."""
+    """A list of lemmas with a short title."""
 
     title: str
     lemmas: list[Obligation]
@@ -51,9 +51,10 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
     import_models()
     revision = REVISIONS[setting.revision]
     pauses = "paused" in revision.shows
+    check = CHECKS.get(setting.formula) or _check(setting)
     alike = Group(
-        "the code's loops, over any number of requests",
-        loop_lemmas.obligations(revision, block or setting.block),
+        "what the code does, and its loops over any number of requests",
+        loop_lemmas.obligations(revision, check, block or setting.block),
     )
     tokens = block or setting.block
     chunk = setting.chunk if setting.chunk % tokens == 0 else 8 * tokens
@@ -62,12 +63,12 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
     sizes = _sizes(setting, block)
     if pauses and rule == LIMIT:
         return [
+            alike,
             Group(any_number, pausing_lemmas.any_number(tokens)),
             Group(
                 f"the scheduler's step, run with as many requests as its name says ({sizes})",
                 pausing_lemmas.few(revision, tokens, chunk),
             ),
-            alike,
         ]
     code: list[Obligation] = []
     if setting.formula in CHECKS:
@@ -76,7 +77,7 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
         loops = peak_lemmas.loops(setting.formula, tokens)
     else:
         lemmas = formula_lemmas.obligations(setting.formula, block)
-        loops = formula_lemmas.loops(_check(setting), tokens)
+        loops = formula_lemmas.loops(check, tokens)
     # If the pool is full, 2.1.2 forgets its tkv until the next decode step.
     configuration = StepConfiguration(
         revision, setting.interleave, tokens, chunk, bounded=setting.interleave
@@ -89,11 +90,11 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
             for size in (*pausing_lemmas.FEW, None)
         ]
     return [
+        alike,
         Group("any number of requests", lemmas),
         *([Group(any_number, code)] if code else []),
         Group(f"the scheduler's step, run with {DECODING} ({sizes})", step),
         Group(f"the check's code, run with as many requests as its name says ({of_tokens})", loops),
-        alike,
     ]
 
 
@@ -110,15 +111,15 @@ def proven_for(rule: str, setting: Setting, block: int | None) -> str:
 
 
 def _sizes(setting: Setting, block: int | None) -> str:
-    """Name the only sizes with which the code runs, in tokens."""
+    """Return a text with the sizes, in tokens, for which the code runs."""
     tokens = block or setting.block
     chunk = setting.chunk if setting.chunk % tokens == 0 else 8 * tokens
     return f"blocks of {tokens}, chunks of {chunk}"
 
 
 def _check(setting: Setting) -> Check:
-    """Return the check of the setting's formula. If the revision uses that formula, this is its own
-    check."""
+    """Return the check of the setting's formula, which is the revision's own check if the revision
+    uses that formula."""
     if ADMITS_BY[setting.revision] == setting.formula:
         return REVISIONS[setting.revision].volume_check
     return ByFormula(cast(Formula, formula_named(setting.formula)))

@@ -2,8 +2,9 @@
 
 `scheduler.step` runs on symbols unchanged: decide, compute, aborts, complete. The state has a given
 number of decoding requests, one request anywhere in its prompt, and any number of waiting requests,
-of which two are known. The last of five decoding requests stands for any number: each loop visits
-five, and `len` may return any number from five on (`loop_lemmas` explains why five are enough).
+of which two are known. The last of five decoding requests stands for any number of requests: each
+loop visits five, and `len` may return any number from five on (`loop_lemmas` explains why five are
+enough).
 
 Nothing here reads block numbers, so the functions that find, take and return blocks are stubbed,
 and a prefix hit may have any length. The volumetric check, the model-length constraint and the
@@ -26,12 +27,16 @@ together with all decoding requests, in their current state, and none of them ru
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
+import msgspec
 import z3
 
+from ...model import config as read_of
+from ...model.errors import InputError
 from ...model.spyre import blocks, documented, scheduler
-from ...model.spyre import model as model_of
+from ...model.spyre.config import SpyreConfig
 from ...model.spyre.model import SpyreModel, make_model
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import State
@@ -40,8 +45,8 @@ from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from ..smt.on_symbols import on_symbols
 from .symbolic_admission import MANY, SIZES, length
-from .symbolic_state import Name, StepConfiguration
-from .symbolic_step import MODULES, Step, Stepped
+from .symbolic_state import MODULES, Name, StepConfiguration
+from .symbolic_step import Step, Stepped
 
 Claim = Callable[[Step, int, Stepped], Any]
 AT_ONCE = 4  # how many requests of a large batch one lemma compares with a tkv
@@ -102,7 +107,7 @@ def obligations(
 
 
 def with_short_chunks(configuration: StepConfiguration) -> list[Obligation]:
-    """Return the lemma on requests that join, for chunks of one block, in case the code rounds
+    """Return the lemma on requests that join, for chunks of one block, because the code might round
     these differently."""
     short = configuration._replace(chunk=configuration.block)
     [joins] = [lemma for lemma in obligations(short, (1,)) if lemma.name == f"{JOINING}_1"]
@@ -137,8 +142,8 @@ def lemmas_of(configuration: StepConfiguration, size: int) -> set[str]:
 
 
 def no_tkvs_are_short(block: int, size: int) -> list[Obligation]:
-    """Return the lemma for a size. For a large size, return several, because Z3 can compare only a
-    few requests with a tkv at once."""
+    """Return the lemma for a number of requests. For a large number, return several lemmas, because
+    Z3 can compare only a few requests with a tkv at once."""
     if size <= MANY:
         return [no_tkv_is_short(block, size, slice(size), "No request", "")]
     return [
@@ -186,7 +191,7 @@ def abort_only_removes(revision: Revision, size: int, more: int) -> list[Any]:
     step = Step(StepConfiguration(revision), size)
 
     def code(run: SymbolicRun) -> Any:
-        config, before = step.config(run), step.state(run)
+        config, before = step.config(run, any_switches=True), step.state(run)
         if step.configuration.pauses and size:
             before = before._replace(running=before.running[:-1], paused=before.running[-1:])
         claims = []
@@ -226,19 +231,36 @@ def _without(before: State, after: State, name: str, more: int) -> Any:
     )
 
 
-@lemma("The model of a revision decides by that revision, in the configuration that it is given.")
+@lemma(
+    "The model of a revision decides by that revision, in the configuration that is written, "
+    "whatever its numbers are."
+)
 def model_decides_by_its_revision(revision: Revision, more: int) -> list[Any]:
-    """Claim that `make_model` keeps the revision and the configuration unchanged. With `more` set
-    to 1, this is the lemma's guard, a variant that must fail: it expects None instead of the
-    revision."""
-    step = Step(StepConfiguration(revision), 0)
+    """Claim that `make_model` keeps the revision, and reads the configuration as it is written.
+
+    With `more` set to 1, this is the lemma's guard, a variant that must fail: it expects None
+    instead of the revision.
+    """
+    step, names = Step(StepConfiguration(revision), 0), SpyreConfig.__struct_fields__
     expected = None if more else revision
 
     def code(run: SymbolicRun) -> Any:
-        config = step.config(run)
-        with stubbed(model_of, read_config=lambda *_: config, check_pool=lambda *_: None):
-            made = make_model(revision.name, {})
-        return type(made) is SpyreModel and made.config is config and made.revision is expected
+        config = step.config(run, any_switches=True)
+        written, read = {name: run.number(z3.Int(name)) for name in names}, list[Any]()
+
+        def convert(values: Any, kind: Any) -> Any:
+            same = values.keys() == written.keys() and kind is SpyreConfig
+            read.append(same and all(values[name] is written[name] for name in names))
+            return config
+
+        only = SimpleNamespace(convert=convert, ValidationError=msgspec.ValidationError)
+        try:
+            with on_symbols(read_of), stubbed(read_of, msgspec=only):
+                made = make_model(revision.name, written)
+        except InputError:  # refused, so nothing runs
+            return True
+        as_written = made.config is config and read == [True]
+        return type(made) is SpyreModel and as_written and made.revision is expected
 
     return holds_on(step.numbers, list(paths(step.numbers, code)), z3.BoolVal)
 
@@ -255,7 +277,7 @@ def arrival_waits_uncomputed(revision: Revision, size: int, more: int) -> list[A
     def code(run: SymbolicRun) -> Any:
         before = step.state(run)
         arriving = Arriving("new", *map(run.number, (new.prompt, new.tokens, new.ends)))
-        model = SpyreModel(step.config(run), revision)
+        model = SpyreModel(step.config(run, any_switches=True), revision)
         with on_symbols(*MODULES):
             after = model.arrive(before, cast(Any, arriving))
         *others, last = after.waiting

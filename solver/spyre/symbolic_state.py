@@ -1,22 +1,40 @@
-"""Symbols for everything that a step of the scheduler reads besides the lengths of its requests.
-
-A value leads to separate paths only where the code reads it.
+"""Symbols for everything that a step of the scheduler reads besides the lengths of its requests. A
+value leads to separate paths only if the code reads it.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from types import ModuleType
 from typing import Any, NamedTuple, cast
 
 import z3
 
+from ...model import allocator, members, pool, sequence
 from ...model.pool import Pool
-from ...model.spyre import release_2_1_2
+from ...model.spyre import (
+    blocks,
+    documented,
+    forward,
+    peak,
+    release_2_1_2,
+    release_2_5_2,
+    scheduler,
+    sound,
+    state,
+    volumetric,
+)
+from ...model.spyre import model as model_of
 from ...model.spyre.config import SpyreConfig
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Sequence as Request
 from ...model.spyre.state import State
 from ..smt.execution import SymbolicLength, SymbolicRun, UndecidedError, counted
 
+# The modules that a step runs.
+MODULES: tuple[ModuleType, ...] = (
+    *(allocator, blocks, documented, forward, members, model_of, peak, pool, release_2_1_2),
+    *(release_2_5_2, scheduler, sequence, sound, state, volumetric),
+)
 # The fields that the proof sets. A new field could be a place where the code remembers an earlier
 # answer.
 KNOWN = {
@@ -28,7 +46,12 @@ KNOWN = {
         *("waiting", "running", "paused", "last_step_was_prefill", "tkv", "runner_tkv"),
         *("pool", "lost_blocks", "aborted"),
     ),
+    SpyreConfig: (
+        *("block_size", "chunk_size", "max_num_seqs", "max_model_len", "max_batch_tkv"),
+        *("interleave", "prefix_caching", "num_blocks", "pausing", "long_output_priority"),
+    ),
 }
+SWITCHES = ("interleave", "pausing")  # open unless a lemma is about one setting of them
 
 
 class StepConfiguration(NamedTuple):
@@ -61,14 +84,18 @@ OURS = re.compile(r"[rw]?[0-9]+|p|new|gone")
 
 
 def check_fields() -> None:
-    """Refuse a model whose requests or states have fields that the proof does not set.
+    """Refuse a model whose requests, states or configuration have fields that the proof does not
+    set.
 
     Raises:
-        TypeError: there is such a field.
+        UndecidedError: there is such a field.
     """
     for kind, fields in KNOWN.items():
         if kind.__struct_fields__ != fields:
-            raise TypeError(f"{kind.__name__} must have exactly the fields {', '.join(fields)}")
+            raise UndecidedError(
+                f"has fields that the proof does not set, or lacks some: {kind.__name__} must have "
+                f"exactly {', '.join(fields)}"
+            )
 
 
 class Name(str):
@@ -101,9 +128,17 @@ def plain(name: str) -> str:
 
 
 class Several(Request, frozen=True):
-    """A request that stands for several in a queue; loops visit it once."""
+    """A request that stands for several requests in a queue; loops visit it only once."""
 
     counts_more: Any = 0
+
+
+def any_request(run: SymbolicRun, name: str, **lengths: Any) -> Request:
+    """Return a request of which every other length is any number."""
+    names = ("max_tokens", "output_len", "generated", "prefix_hit", "published", "paused_steps")
+    others = {field: run.number(z3.Int(f"{field} of {name}")) for field in names}
+    unread: Any = Unread()
+    return Request(Name(name), content=unread, blocks=unread, **(others | lengths))
 
 
 def several(request: Request, more: Any) -> Several:
@@ -118,12 +153,13 @@ def several_names(name: str, more: Any) -> Name:
 
 
 class SymbolicConfig:
-    """A configuration whose settings are decided when the code reads them."""
+    """A configuration whose settings are decided when the code reads them. Of the switches, those
+    in `free` are open."""
 
     def __init__(
-        self, run: SymbolicRun, settings: SpyreConfig, blocks: Any, *, settles: bool = False
+        self, run: SymbolicRun, settings: SpyreConfig, blocks: Any, free: Collection[str] = SWITCHES
     ) -> None:
-        self._run, self._settings, self._blocks, self._settles = run, settings, blocks, settles
+        self._run, self._settings, self._blocks, self._free = run, settings, blocks, free
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._settings, name)
@@ -137,8 +173,13 @@ class SymbolicConfig:
         return self._is("prefix caching")
 
     @property
+    def interleave(self) -> bool:
+        free = "interleave" in self._free
+        return self._is("interleaving") if free else self._settings.interleave
+
+    @property
     def pausing(self) -> bool:
-        return self._is("pausing") if self._settles else self._settings.pausing
+        return self._is("pausing") if "pausing" in self._free else self._settings.pausing
 
     @property
     def long_output_priority(self) -> bool:
@@ -148,9 +189,17 @@ class SymbolicConfig:
         return self._run.answer(z3.Bool(switch))
 
 
+def any_config(run: SymbolicRun, block: int, limit: Any) -> SymbolicConfig:
+    """Return a configuration with this block size and limit, and anything else."""
+    names = ("chunk_size", "max_num_seqs", "max_model_len")
+    others = {name: run.number(z3.Int(name)) for name in names}
+    settings = SpyreConfig(block_size=block, max_batch_tkv=run.number(limit), **others)
+    return SymbolicConfig(run, settings, z3.Int("num_blocks"))
+
+
 class Held(SymbolicLength):
-    """The blocks of a request, of which only the number is known. `counts`: a decode step is told
-    the number."""
+    """The blocks of a request, of which only the number is known. `counts`: whether a decode step
+    learns the number."""
 
     counts = False
 
@@ -162,7 +211,7 @@ class Held(SymbolicLength):
 
 
 class Reported(SymbolicLength):
-    """Aborts to report, of which only the number is known; a loop over them visits none."""
+    """Aborts to report, of which only the number is known. A loop over them visits none of them."""
 
     def __iter__(self) -> Iterator[Any]:
         return iter(())

@@ -22,7 +22,6 @@ from ...model.spyre import (
     scheduler,
     volumetric,
 )
-from ...model.spyre import model as model_of
 from ...model.spyre.config import SpyreConfig
 from ...model.spyre.forward import Forward
 from ...model.spyre.model import SpyreModel
@@ -41,11 +40,12 @@ from ..smt.execution import (
     paths,
     stubbed,
 )
-from ..smt.loops import imported_by
 from ..smt.numbers import Numbers
 from ..smt.on_symbols import length_of, on_symbols
 from .symbolic_admission import MANY, length
 from .symbolic_state import (
+    MODULES,
+    SWITCHES,
     AnyPool,
     Held,
     Name,
@@ -59,17 +59,14 @@ from .symbolic_state import (
     several_names,
 )
 
-# The modules that a step runs: all that the model imports, but those that only read input.
-MODULES = imported_by(
-    model_of, ("config", "errors", "own_code", "scenario", "systems", "spyre.own_formula")
-)
 FEW = 1  # with up to this many decoding requests, any request may be aborted within the step
 FEW_PAUSED = 2  # with more decoding and paused requests, none ends early or is aborted
 ENDING = 2  # this many may each end in the step; any others end only together
 
 
 class Lengths(NamedTuple):
-    """A request in symbols, in tokens; `ends` is the number of tokens that it generates."""
+    """The lengths of a request in symbols, in tokens; `ends` is the number of tokens that it
+    generates."""
 
     prompt: Any
     tokens: Any
@@ -195,7 +192,7 @@ class Step:
         running = [admitted(f"r{number}", of) for number, of in enumerate(self.members)]
         if self.counted is not None:
             running[self.counted] = several(running[self.counted], run.number(self.more))
-        if running and self.size <= ENDING:
+        if running and not (self.settles and self.size > FEW_PAUSED):
             cast(Any, running[0].blocks).counts = True
         first, others = (request(f"w{number}", of) for number, of in enumerate(self.waiting))
         in_line = run.number(self.in_line)
@@ -217,7 +214,7 @@ class Step:
             aborted=cast(Any, gone if self.size == ENDING else Reported(reported)),
         )
 
-    def config(self, run: SymbolicRun) -> Any:
+    def config(self, run: SymbolicRun, *, any_switches: bool = False) -> Any:
         slots, longest, limit = (
             run.number(number) for number in (self.slots, self.longest, self.limit)
         )
@@ -230,7 +227,8 @@ class Step:
             interleave=self.configuration.interleave,
             pausing=False,
         )
-        return SymbolicConfig(run, settings, self.pool, settles=self.settles)
+        free = SWITCHES if any_switches or self.settles else ()
+        return SymbolicConfig(run, settings, self.pool, free)
 
     def _code(self, run: SymbolicRun) -> Stepped:
         config, before, calls = self.config(run), self.state(run), list[Call]()
@@ -238,7 +236,9 @@ class Step:
 
         def check(members: Any, newcomer: Any, block: Any, limit: Any, tkv: Any) -> bool:
             if not isinstance(members, list | tuple):
-                raise UndecidedError("gives the check members that may be gone once they are read")
+                raise UndecidedError(
+                    "passes members to the check that may be gone when they are read"
+                )
             answer = z3.Bool(f"accepted {len(calls)}")
             calls.append(Call([*members], newcomer, block, limit, tkv, answer))
             return run.answer(answer)
@@ -248,7 +248,9 @@ class Step:
         def any_answer(name: str) -> Callable[..., bool]:
             return lambda *given: run.answer(z3.Bool(f"{name} {plain(given[-1].id)} {next(asked)}"))
 
-        def fits_limit(config: SpyreConfig, batch: Any) -> bool:
+        def fits_limit(given: SpyreConfig, batch: Any) -> bool:
+            if given is not config:
+                raise UndecidedError("compares a batch with the limit of another configuration")
             as_it_is = [any(request is other for other in before.running) for request in batch]
             if not self.settles and len(batch) == self.size and all(as_it_is):
                 return True  # `batch_within_limit_is_not_paused`: it was accepted
@@ -307,7 +309,7 @@ class Step:
         ):
             after, _ = model.step(before, inside)
         if vars(model).keys() != {"config", "revision"}:
-            raise UndecidedError("keeps something for later calls in the model")
+            raise UndecidedError("remembers something for later calls in the model")
         [(*_, decision, computed, _, _)] = observed
         # A queue that no code has read is unchanged.
         unseen = after.waiting is before.waiting
@@ -317,7 +319,9 @@ class Step:
         return Stepped(before, after, decision, computed, calls, inside, compared)
 
     def _max_tkv(self, run: SymbolicRun, lengths: list[Any], block: int) -> Any:
-        """Return any number that the lemma `no_length_exceeds_its_tkv_N` allows."""
+        """Return an arbitrary number that the lemma `no_length_exceeds_its_tkv_N` allows."""
+        if block != self.configuration.block:
+            raise UndecidedError("asks for a tkv in blocks of another size")
         if not lengths:
             return 0
         tkv = run.number(self._at_least([bare(each) for each in lengths]))
@@ -406,7 +410,7 @@ class Step:
         return z3.And(*self._kept(more, step))
 
     def keeps_order(self, more: int, step: Stepped) -> Any:
-        """Return whether a step that pauses requests leaves a state as the lemmas expect it."""
+        """Return whether a step that pauses requests leaves a state that the lemmas allow."""
         once = len({request.id for request in step.after.admitted}) == len(step.after.admitted)
         decoded = {f"r{number}" for number in range(self.size)}
         paused = {request.id for request in step.after.paused} <= decoded

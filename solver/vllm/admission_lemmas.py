@@ -1,11 +1,12 @@
 """Every admitted request can finish, and no request is kept out forever (V1CP-R19, V1CP-R20,
 V1CP-R22), for any numbers.
 
-The front door accepts a request only if prompt + max_tokens - 1 tokens fit in the pool. The known
-tokens of a request are its prompt and the tokens generated so far.
+The check of a request on arrival, called the front door in the names of lemmas, accepts a request
+only if prompt + max_tokens - 1 tokens fit in the pool. The known tokens of a request are its prompt
+and the tokens generated so far.
 
 1. `holdings_never_exceed_front_door`: a request computes only known tokens, and never the last one
-   that it generates. So it never holds more blocks than the front door assumed.
+   that it generates. So it never holds more blocks than this check assumed.
 2. `lone_running_request_can_grow`: so a request that runs alone finds blocks for its next tokens,
    since all blocks that it does not hold are free. It is never preempted, and finishes.
 3. `first_in_line_is_admitted_alone`: if no request runs, the first in line passes the gate,
@@ -26,8 +27,8 @@ tokens of a request are its prompt and the tokens generated so far.
    no request is preempted. The chapter's other advice against preemption does not always hold (see
    `anomalies`).
 
-So with either form of the gate, every admitted request could finish alone (1, 2), and no such
-request is kept out forever (3). `progress_lemmas` continues the argument.
+So whether or not `reserve_full_isl` is set, every admitted request could finish alone (1, 2), and
+no such request is kept out forever (3). `progress_lemmas` continues the argument.
 
 Each guard removes a block or adds a token.
 """
@@ -69,7 +70,7 @@ class Gate(NamedTuple):
 
 
 def gate(numbers: Numbers, block: Any, whole: Any, counted: Any = None) -> Gate:
-    """Return the gate for any request. `whole` stands for reserve_full_isl.
+    """Return the gate for an arbitrary request. `whole` stands for reserve_full_isl.
 
     `counted` is the number of idle hits that count as needed; None means all of them.
     """
@@ -102,13 +103,13 @@ def more_blocks_are_one_block_more(block: Any, more: int) -> list[Any]:
 
 
 def at_the_door(numbers: Numbers, block: Any, request: SymbolicRequest) -> Any:
-    """Return the size of any pool that is large enough for the request alone."""
+    """Return the size of an arbitrary pool that is large enough for the request alone."""
     pool = some(numbers, "pool", 1)
     numbers.facts.append(blocks(numbers, block, request.longest) <= pool)
     return pool
 
 
-@lemma("No request ever holds more blocks than the front door assumed.")
+@lemma("No request ever holds more blocks than the check on arrival assumed.")
 def holdings_never_exceed_front_door(block: Any, more: int) -> list[Any]:
     numbers = make_numbers(block)
     request = unfinished(numbers, more)

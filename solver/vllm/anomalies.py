@@ -47,7 +47,7 @@ def anomaly(knob: Knob) -> ScenarioPair | None:
 
 
 def shares(tokens: int, requests: int) -> Iterator[tuple[Lengths, ...]]:
-    """Yield every way to divide `tokens` among the requests, each with a prompt and an answer."""
+    """Yield every way to divide `tokens` into prompts and answers of the requests."""
     if requests == 0:
         if tokens == 0:
             yield ()
@@ -66,8 +66,8 @@ def scarce(lengths: Sequence[Lengths]) -> range:
 
 
 def backfires(knob: Knob, lengths: Sequence[Lengths], blocks: int) -> ScenarioPair | None:
-    """Return runs at two neighbouring values of the knob, of which the second has more preemptions
-    although it should have fewer; None if there is no such pair."""
+    """Return two runs, at neighbouring values of the knob, of which the second has more preemptions
+    although it should have fewer. Return None if there are no such runs."""
     settings = [with_knob(knob, value, lengths, blocks) for value in values(knob, lengths, blocks)]
     counts = [preemptions(config, lengths) for config in settings]
     for place, (before, after) in enumerate(pairwise(counts)):

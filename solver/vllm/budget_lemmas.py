@@ -3,8 +3,8 @@ requests.
 
 While a step is being decided, this invariant holds: the tokens scheduled so far and the budget left
 add up to max_num_batched_tokens, and the budget left is not negative. A request's share is the
-number of tokens scheduled for it. Requests are considered one by one, so their number does not
-appear: `spent` is the sum of all shares so far.
+number of tokens scheduled for it. Requests are considered one by one, so the lemmas do not mention
+their number: `spent` is the sum of all shares so far.
 
 1. `whole_budget_is_left_at_start`: the invariant holds when nothing is scheduled.
 2. `share_is_least_of_three_bounds`: a request with uncomputed tokens gets the minimum of these

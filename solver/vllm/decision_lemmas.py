@@ -1,7 +1,7 @@
 """Runs whole decisions of vLLM's scheduler on symbols, with a few requests of any length.
 
-The pool may give any answer, except that it always has room for a lone request. `clamp` and
-`capped` stand in for the model's functions that decide how much each request computes;
+The pool may give any answer, except that it always has room for a request that is alone. `clamp`
+and `capped` stand in for the model's functions that decide how much each request computes;
 `code_lemmas` compares them with these.
 """
 
@@ -96,8 +96,8 @@ def decided(policy: Any, running: int, waiting: int, then: Any = None) -> Decide
     """Run a decision with this many running and waiting requests. `then`, if given, continues after
     it.
 
-    The pool is modelled as the number of requests that hold blocks. It may refuse any request
-    except a lone one.
+    The pool is modelled as the number of requests that hold blocks. It may refuse any request that
+    is not alone.
     """
     numbers = Numbers()
     budget, block, slots = (some(numbers, name, 1) for name in ("budget", "block", "slots"))

@@ -1,4 +1,4 @@
-"""Keys of vLLM's states. Two states have equal keys if they differ only in names."""
+"""Keys of vLLM's states. States that differ only in names have equal keys."""
 
 from collections.abc import Hashable
 from typing import Any
@@ -122,8 +122,8 @@ def _in_flight(request: Any, history: BranchingHistory, places: dict[str, int]) 
 
 
 def _leaving(request: Any, history: BranchingHistory) -> tuple[Any, ...]:
-    """Return the reasons why the blocks of a request that has left are still held, and for how
-    long. Times are capped where no rule depends on them."""
+    """Return why the blocks of a request that has left are still held, and for how long. Times are
+    capped where no rule depends on them."""
     account = history.requests[request.id]
     since = history.step - (account.ended_at or 0)
     counted = min(since, 2 * in_flight.depth(history.config) + 1)
@@ -134,9 +134,7 @@ def _as_numbers(
     request: Any, history: BranchingHistory, places: dict[str, int], waits: bool
 ) -> tuple[Any, ...]:
     """Return the numbers that the scheduler reads from a request, and what the client knows about
-    it.
-
-    A request with an undecided prompt has not started; its candidates stand for it.
+    it. A request with an undecided prompt has not started; its candidates represent it.
     """
     candidates: Candidates | None = request.candidates if isinstance(request, OpenFields) else None
     account = history.live.get(request.id)

@@ -191,8 +191,7 @@ SCOPES = (
 
 
 class OpenSequence(OpenFields, model_state.Sequence, frozen=True):
-    """A request that is not fully decided, except for its priority and its load, which are
-    known."""
+    """A request that is not fully decided. Its priority and its load are always decided."""
 
     kept_output_len = model_state.Sequence.output_len
     kept_content = model_state.Sequence.content

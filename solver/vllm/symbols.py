@@ -8,7 +8,7 @@ from ..smt.numbers import Numbers, ordered
 
 
 class SymbolicRequest(NamedTuple):
-    """A request that the front door accepted.
+    """An arbitrary request that the check on arrival has accepted.
 
     Attributes:
         prompt: the number of tokens of its prompt.
@@ -26,8 +26,8 @@ class SymbolicRequest(NamedTuple):
 
     @property
     def longest(self) -> Any:
-        """Return the number of tokens that the request ever computes: all except the last generated
-        one."""
+        """Return the number of tokens that the request computes in its whole life: all except the
+        last generated one."""
         return self.prompt + self.max_tokens - 1
 
 
@@ -48,9 +48,8 @@ def some(numbers: Numbers, name: str, low: int = 0) -> Any:
 
 
 def unfinished(numbers: Numbers, more: int = 0) -> SymbolicRequest:
-    """Return any request that has a token left to generate.
-
-    With `more`, it may have generated up to that many tokens beyond max_tokens.
+    """Return an arbitrary request that has a token left to generate. With `more`, it may have
+    generated up to that many tokens more than max_tokens.
     """
     request = SymbolicRequest(
         some(numbers, "prompt", 1), some(numbers, "max_tokens", 1), some(numbers, "own")
@@ -75,6 +74,7 @@ def blocks(numbers: Numbers, block: Any, tokens: Any) -> Any:
 
 
 def tell_order(numbers: Numbers, block: Any, *counts: Any) -> None:
-    """If the block size is a symbol, tell Z3 the lemma `more_blocks_are_one_block_more`."""
+    """If the block size is a symbol, give Z3 the lemma `more_blocks_are_one_block_more` as a
+    fact."""
     if not isinstance(block, int):
         ordered(numbers, block, *counts)

@@ -89,7 +89,7 @@ def test_only_a_start_that_failed_may_refuse_its_configuration():
 
 @pytest.mark.parametrize("error", ["broken", "rejected", None, 3])
 def test_a_start_that_failed_for_another_reason_is_a_broken_target(error):
-    with pytest.raises(TargetBroken, match=r"\(m\) does not belong here"):
+    with pytest.raises(TargetBroken, match=r"\(m\) is not valid in this reply"):
         read_started({"ok": False, "error": error, "message": "m"})
 
 
@@ -117,7 +117,7 @@ def test_a_refusal_at_the_door_is_an_answer():
     [("abort", "rejected"), ("step", "rejected"), ("add", "unsupported"), ("add", "config")],
 )
 def test_an_error_that_does_not_belong_to_the_operation_is_a_broken_target(op, error):
-    with pytest.raises(TargetBroken, match="does not belong here"):
+    with pytest.raises(TargetBroken, match="is not valid in this reply"):
         read_ok(op, {"ok": False, "error": error, "message": "m"})
 
 

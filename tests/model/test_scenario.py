@@ -114,8 +114,8 @@ def test_a_full_configuration_is_its_own_full_configuration(revision):
         (
             "2.1.2",
             {"long_output_priority": True},
-            "$.config.long_output_priority: true belongs to decode pausing, which revision 2.1.2 "
-            "does not have; valid: false, or revision 2.5.2",
+            "$.config.long_output_priority: true needs decode pausing, which revision 2.1.2 does "
+            "not have; valid: false, or revision 2.5.2",
         ),
     ],
 )

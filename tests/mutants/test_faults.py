@@ -3,6 +3,7 @@
 That the rules find the faults, and that witnesses occur with small blocks, is `make selfcheck`.
 """
 
+import ast
 import json
 from collections.abc import Iterable
 from importlib import import_module
@@ -234,3 +235,38 @@ def test_lockstep_is_exercised_for_a_target_that_is_not_the_model(revision):
     _, exercised, _, how = engines.lockstep_witness("spyre", revision)
     assert exercised
     assert int(how.split()[0]) > 100
+
+
+def keywords_by_function():
+    """The keywords with which the models call each of their functions."""
+    used: dict[tuple[str, str], set[str]] = {}
+    for path in MODEL.rglob("*.py"):
+        folder = path.relative_to(MODEL).parts[0]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):
+                name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
+                given = {keyword.arg for keyword in node.keywords if keyword.arg}
+                used.setdefault((folder, name), set()).update(given)
+    return used
+
+
+def test_a_planted_function_takes_the_keywords_of_its_callers():
+    """Otherwise the fault is a TypeError, and every rule seems to find it."""
+    used, wrong = keywords_by_function(), []
+    for fault in (fault for system in SYSTEMS for fault in faults_of(system)):
+        for edit in fault.edits:
+            name = edit.before.removeprefix("def ").rstrip("(")
+            if f"def intact_{name}(" not in edit.after:
+                continue
+            text = edit.after.removesuffix(f"def intact_{name}(")
+            [planted_function] = [
+                node
+                for node in ast.parse(text).body
+                if isinstance(node, ast.FunctionDef) and node.name == name
+            ]
+            takes = planted_function.args
+            names = {each.arg for each in (*takes.args, *takes.kwonlyargs)}
+            missing = used.get((Path(edit.file).parts[0], name), set()) - names
+            if missing and not takes.kwarg:
+                wrong.append((fault.does, name, missing))
+    assert wrong == []

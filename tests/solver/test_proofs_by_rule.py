@@ -81,7 +81,7 @@ def test_an_answer_says_of_which_code_it_is_and_what_it_assumes():
 @pytest.mark.parametrize("found", [[], [ended(), ended("refuted")], [ended("unguarded")]])
 def test_nothing_is_answered_that_is_not_proven(found):
     assert [*answer(SPYRE["SPY-R50"], found)] == [
-        "no answer, because it needs a proof of every lemma"
+        "no answer, because an answer needs a proof of every lemma"
     ]
 
 

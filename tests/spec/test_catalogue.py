@@ -409,8 +409,10 @@ def test_selected_rules_come_in_catalogue_order_and_once(rules):
 def test_an_unknown_id_is_refused_with_close_ones_and_where_to_look(rules):
     with pytest.raises(CatalogueError) as caught:
         catalogue.select(rules, ["SPY-R30", "spy-r09"])
-    assert str(caught.value).startswith("no rule 'spy-r09'; did you mean SPY-R09 or ")
+    assert str(caught.value).startswith("no rule 'spy-r09'; did you mean SPY-R09? ")
     assert str(caught.value).endswith("`schedproof rules` lists the rules")
+    with pytest.raises(CatalogueError, match=r"'spy-r9'; did you mean SPY-R09\? `schedproof"):
+        catalogue.select(rules, ["spy-r9"])
 
 
 def test_an_id_of_another_system_is_refused_with_its_system(rules):

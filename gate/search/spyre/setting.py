@@ -45,7 +45,9 @@ def read_setting(revision: str | None, changes: list[str]) -> Setting:
             if value not in ("true", "false"):
                 raise InputError("--param", f"{change!r}; valid: {key}=true, {key}=false")
             if key == "pausing" and not pauses:
-                raise InputError("--param", f"{change!r}; valid: only with --revision 2.5.2")
+                raise InputError(
+                    "--param", f"{change!r}; valid only together with --revision 2.5.2"
+                )
             switched: dict[str, Any] = {key: value == "true"}
             setting = replace(setting, **switched)
         elif key == "requests":
@@ -71,10 +73,14 @@ def _check(setting: Setting) -> Setting:
             "--param", f"chunk_size {setting.chunk} is not a multiple of block_size {setting.block}"
         )
     if setting.max_model_len < 2:
-        raise InputError("--param", "max_model_len 1; valid: at least 2, so that a request decodes")
+        raise InputError(
+            "--param", "max_model_len 1; valid: at least 2, so that a request can decode"
+        )
     if setting.limit < setting.max_model_len:
         raise InputError(
-            "--param", f"max_batch_tkv {setting.limit}; valid: at least max_model_len, one request"
+            "--param",
+            f"max_batch_tkv {setting.limit}; valid: at least max_model_len, so that one "
+            "request fits",
         )
     return setting
 
@@ -84,6 +90,6 @@ def read_formula(name: str) -> str:
 
 
 def kept_instead(rule: str) -> str:
-    """Return a text that says what the target respects instead of the limit, for a run that
-    breaks the rule on the model but not on the target. Return "" for other rules."""
+    """For a run that breaks the rule on the model but not on the target, return a text that says
+    what the target keeps instead. Return "" for other rules."""
     return "the limit in this run, because it admits by another formula" * (rule == LIMIT)

@@ -34,7 +34,8 @@ STEPS_OF_A_NET = 1 << 25
 
 @dataclass
 class Cast:
-    """A vectorized search. Each of its nets is a batch of random loads, and each load is a lane.
+    """A vectorized search. It runs batches of random loads, called nets; each load of a net is a
+    lane.
 
     `config` is the configuration of every net; None draws one for each net. With `published`, only
     block sizes that releases accept are drawn. `runs` and `steps` count the lanes and steps so far.
@@ -112,7 +113,7 @@ def read_cast(rule: str, revision: str | None, changes: Sequence[str]) -> Cast:
     if "early_eos" in given:
         raise InputError(
             "--param",
-            "early_eos: the vectorized model always ends some outputs early; valid: without it",
+            "early_eos: the vectorized model always ends some outputs early; omit early_eos",
         )
     setting = read_setting(name, list(changes))
     formula = setting.formula if "formula" in given else None

@@ -189,7 +189,7 @@ def _say_slack(search: VolumeSearch) -> None:
         search.say(f"slack: inconclusive: {why}")
         return
     if tokens is None:
-        search.say(f"slack: {most} more tokens per request are still not enough")
+        search.say(f"slack: even {most} more tokens per request are not enough")
     elif tokens == 0:
         search.say("slack: none is needed; every lemma about the formula holds")
     else:
@@ -263,7 +263,10 @@ def run_worst(search: VolumeSearch, objective: Objective) -> int:
     search.setting = setting = replace(search.setting, requests=search.setting.requests or 5)
     search.say(f"worst {objective} of {setting.requests} requests, {_describe(setting)}")
     if objective == "overshoot" and setting.requests <= largest_harmless(setting):
-        search.say("proven: they fit whichever requests are admitted")
+        search.say(
+            "proven: {setting.requests} requests are always within the limit, whichever are "
+            "admitted"
+        )
         return PROVEN
     began = time.monotonic()
     known: Known | None = None
@@ -316,7 +319,7 @@ def _refusal(search: VolumeSearch, known: Known) -> int:
         return INCONCLUSIVE
     search.say(
         f"{last} could join in step {joins}, and {known.reached} tokens of {search.setting.limit} "
-        f"would never be used; by formula {search.setting.formula} it joins in step {waits}"
+        f"would never be used; with formula {search.setting.formula}, it joins in step {waits}"
     )
     path = _write(search, scenario, "waste")
     for name in (search.setting.formula, "exact"):

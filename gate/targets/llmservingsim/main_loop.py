@@ -1,8 +1,8 @@
 """Run the simulator's own main loop and router around the checkout's schedulers.
 
 Only the simulated hardware is replaced, together with the files for it: traces, graphs and hardware
-descriptions. The stand-in completes the batches that the adapter chooses. The loop runs in its own
-thread, which waits for the adapter before and after each decision of the first scheduler.
+descriptions. Its replacement completes the batches that the adapter chooses. The loop runs in its
+own thread, which waits for the adapter before and after each decision of the first scheduler.
 
 With two instances, the first one prefills on accelerator 0 and sends the computed tokens to
 accelerator 1. The second instance decodes on accelerator 2; in each step, it runs until it is idle.
@@ -42,8 +42,8 @@ class MainLoop:
     """
 
     def __init__(self, main: Any, schedulers: Sequence[Any]) -> None:
-        """Start the checkout's module `main` with one scheduler, or with one for prefill and one
-        for decode."""
+        """Start the checkout's module `main` with one scheduler, or with one scheduler for prefill
+        and one for decode."""
         self.schedulers = list(schedulers)
         self.router: Any = None
         self.over, self.now = False, 0
@@ -81,7 +81,7 @@ class MainLoop:
         self.router.load_requests(self._dataset(), self.schedulers[0].enable_prefix_caching)
 
     def schedule(self) -> Any:
-        """Let the first scheduler make its next decision, and return its batch, or None."""
+        """Let the first scheduler make its next decision. Return its batch, or None."""
         self._go_on()
         return self._batch
 
@@ -223,7 +223,7 @@ class MainLoop:
 
 
 class _Process:
-    """A stand-in for the simulator's process."""
+    """A replacement for the simulator's process."""
 
     def __init__(self, loop: MainLoop) -> None:
         self.stdin = types.SimpleNamespace(

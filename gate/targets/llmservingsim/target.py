@@ -13,7 +13,7 @@ size of the pool follows from the memory of the accelerator. There are two gener
 With several pipeline stages (`pp_size`), batches stay in flight. In a step in which the scheduler
 builds no batch, the oldest one completes.
 
-With `instances`, the simulator's own main loop and router run around the scheduler; see
+With `instances`, the scheduler runs inside the simulator's own main loop and router; see
 `main_loop`.
 
 Source: serving/core/scheduler.py of the checkout, inference_serving/scheduler.py of 1.0.0.
@@ -237,8 +237,8 @@ class PoolEngine(Engine):
         blocks = self._requested_blocks + -(-tokens // self.config["block_size"])
         if blocks > PLENTY:
             raise RefusedError(
-                f"refused by the target: the requests so far fill {self._requested_blocks} of the "
-                f"{PLENTY} blocks that stand in for an unbounded pool; set num_blocks"
+                f"refused by the target: the requests so far fill {self._requested_blocks} of "
+                f"the {PLENTY} blocks that represent an unbounded pool; set num_blocks"
             )
         self._requested_blocks = blocks
 
@@ -344,8 +344,9 @@ class RadixEngine(Engine):
 
     @property
     def counts(self) -> bool:
-        """Whether requests have a count of computed tokens that includes all decisions. Release
-        1.0.0 has no count, and with several pipeline stages the count omits tokens in flight."""
+        """Whether the scheduler keeps, for each request, a count of computed tokens that includes
+        all decisions. Release 1.0.0 has no count, and with several pipeline stages the count omits
+        tokens in flight."""
         return self.checkout.has_router and self.config["pp_size"] == 1
 
     def step(self) -> dict[str, Any]:

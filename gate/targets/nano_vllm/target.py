@@ -267,7 +267,7 @@ def import_engine(checkout: str) -> dict[str, ModuleType]:
 
 
 def stand_in_for_hashing() -> None:
-    """Replace xxhash and NumPy if they are missing. Any other hash of the tokens works as well."""
+    """Replace xxhash and NumPy if they are missing. Any hash of the tokens will do."""
     if _is_missing("xxhash"):
         xxhash = ModuleType("xxhash")
         xxhash.xxh64 = _Hash  # type: ignore[attr-defined]

@@ -5,7 +5,7 @@ Runs in an environment that contains a release, but not schedproof:
     PYTHONPATH=vllm-0.19.1:sendnn-inference-2.1.2 python gate/targets/run_adapter.py spyre
 
 Everything that decides, pads, allocates and counts is the release's own code. Only the model is
-replaced. The stand-in returns constant logits, and "samples" the tokens that the scenario
+replaced. Its replacement returns constant logits, and "samples" the tokens that the scenario
 prescribes.
 """
 
@@ -42,7 +42,8 @@ class Forward:
 
 
 class WeightlessModel:
-    """A stand-in for the model: it returns constant logits, and "samples" the scenario's tokens."""
+    """A replacement for the model that returns constant logits, and "samples" the scenario's
+    tokens."""
 
     is_multimodal = False
 
@@ -87,8 +88,8 @@ class WeightlessModel:
     def _written(self, slots: Any, is_prompt: bool) -> Any:
         """Return the block that is written at each block position of each row.
 
-        Each token has a slot, and the first slot of a position determines the block. If a prompt's
-        tokens do not all lie at their own offset in that block, the result is 0 there.
+        Each token has a slot, and the first slot of a position determines the block. If some token
+        of a prompt is not at its own offset in that block, the result for this position is 0.
         """
         numbers = slots[:, ::BLOCK_SIZE] // BLOCK_SIZE
         if not is_prompt:
@@ -109,8 +110,8 @@ class WeightlessModel:
 
 
 class WatchedLimit(int):
-    """A limit on batch × tkv that never fails: `volume <= limit` is always true, and `exceeded`
-    records whether it should have been false.
+    """A limit on batch × tkv whose comparison never fails: `volume <= limit` is always true, and
+    `exceeded` records whether it should have been false.
 
     The runner asserts this comparison before it calls the model. Python calls `__ge__` of the right
     operand first, because its class is a subclass of the left operand's class.

@@ -24,7 +24,7 @@ Ranges = tuple[tuple[int, ...], ...]
 
 def drafter(config: Mapping[str, Any]) -> tuple[str, int, Ranges] | None:
     """Return vLLM's name of the drafter, the number of drafts, and the numbers by batch size, if
-    any. n-gram is a drafter without a KV cache."""
+    any. The drafter called n-gram has no KV cache."""
     drafts = config.get("num_speculative_tokens", 0)
     if not drafts:
         return None
@@ -79,8 +79,8 @@ class Drafts:
     def propose(self, scheduler: Any, decision: Any, output: Any) -> None:
         """Propose drafts for every request that gets a token from a decision.
 
-        The workers do everything in order. So the engine core may ask them for the drafts of the
-        newest decision even if earlier decisions have not completed (EngineCore.post_step).
+        The workers do everything in order. So the engine core may fetch the drafts of the newest
+        decision from them even if earlier decisions have not completed (EngineCore.post_step).
         """
         if not self.count:
             return

@@ -15,7 +15,7 @@ BUDGET, ROOM = KEYS = ("max_num_encoder_input_tokens", "encoder_cache_size")
 
 
 def check(config: Mapping[str, Any]) -> None:
-    """Refuse an encoder with only one of its two keys set."""
+    """Refuse an encoder if only one of its two keys is set."""
     for key, other in (KEYS, KEYS[::-1]):
         if config.get(other) and not config.get(key):
             raise refuse(key, config.get(key, 0), f"at least 1: {other} is {config[other]}")

@@ -1,5 +1,4 @@
-"""Grammars that take as many steps to compile as a scenario prescribes, and that then allow every
-token.
+"""Grammars that take as many steps to compile as a scenario prescribes, and then allow any token.
 
 Source: StructuredOutputManager.grammar_init, which stores the `Future` of the grammar in a request
 before the scheduler sees it.
@@ -45,7 +44,7 @@ def _any_token() -> Any:
     types: Any = importlib.import_module("vllm.v1.structured_output.backend_types")
 
     class AnyToken(types.StructuredOutputGrammar):  # type: ignore[misc]
-        """A grammar that allows every text."""
+        """A grammar that allows any text."""
 
         def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
             return True

@@ -1,4 +1,5 @@
-"""vLLM's KV cache groups: layers with full attention, layers with a window, and Mamba layers."""
+"""vLLM's KV cache groups: layers with full attention, with a window, or with a circular buffer, and
+Mamba layers."""
 
 import dataclasses
 import importlib
@@ -16,7 +17,9 @@ KEY, RETENTION, MODE = KEYS = (
     "mamba_cache_mode",
 )
 MODES = ("none", "align", "all")
-FULL, WINDOW, CHUNKS, MAMBA = KINDS = ("full", "sliding_window", "chunked_local", "mamba")
+FULL, WINDOW, CHUNKS, MAMBA, BUFFER = KINDS = (
+    *("full", "sliding_window", "chunked_local", "mamba", "circular_buffer"),
+)
 # Keys that cannot be combined with several groups, each with its value when unused.
 NOT_WITH = {
     "pipeline_parallel_size": 1,
@@ -41,13 +44,13 @@ def check(config: Mapping[str, Any]) -> None:
     if not groups or groups[0] != {"kind": FULL}:
         raise refuse(KEY, groups, f'a list that begins with {{"kind": "{FULL}"}}')
     if len(groups) > 1 and all(group == {"kind": FULL} for group in groups):
-        raise refuse(KEY, groups, "a single full group, or another kind after it")
+        raise refuse(KEY, groups, "a list in which only the first group is full")
     for number, group in enumerate(groups):
         kind, window, size = group.get("kind"), group.get("window"), config["block_size"]
-        whole = kind in (FULL, MAMBA)
+        whole = kind in (FULL, MAMBA, BUFFER)
         given = group.keys() - {"block_size"}
         if kind not in KINDS or given != ({"kind"} if whole else {"kind", "window"}):
-            valid = f'kind {FULL} or {MAMBA}, or kind {WINDOW} or {CHUNKS} with a "window"'
+            valid = f'kind {FULL}, {MAMBA} or {BUFFER}, or {WINDOW} or {CHUNKS} with a "window"'
             raise refuse(f"{KEY}[{number}]", group, valid)
         own = group.get("block_size", size)
         if type(own) is not int or own < 1 or (own != size and has_mamba(config)):
@@ -64,17 +67,19 @@ def check(config: Mapping[str, Any]) -> None:
         if kind == CHUNKS and (type(window) is not int or window < 1 or window % size):
             valid = f"a multiple of block_size ({size})"
             raise refuse(f"{KEY}[{number}].window", window, valid)
-    if config.get(RETENTION):
-        raise refuse(RETENTION, config[RETENTION], "0 or null")
     for key, without in NOT_WITH.items():
         if len(groups) > 1 and config.get(key, without) != without:
             raise refuse(KEY, groups, f"one group with {key} {json.dumps(config[key])}")
+    if config.get("kv_connector") and any(group["kind"] == BUFFER for group in groups):
+        raise refuse("kv_connector", True, f"false with a {BUFFER} group")
     if len(groups) > 1 and config.get("kv_connector") and config.get(LOOKAHEAD):
-        raise refuse(LOOKAHEAD, config[LOOKAHEAD], "0 with a connector and several groups")
+        raise refuse(LOOKAHEAD, config[LOOKAHEAD], "0 if there are a connector and several groups")
     drafts = config.get("num_speculative_tokens", 0)
     most = 0 if config.get(MODE) == "all" else config["block_size"] - 1
     if has_mamba(config) and config["enable_prefix_caching"] and drafts > most:
-        raise refuse("num_speculative_tokens", drafts, f"at most {most} with a {MAMBA} group")
+        raise refuse(
+            "num_speculative_tokens", drafts, f"at most {most} if there is a {MAMBA} group"
+        )
     for key, without in NOT_WITH_MAMBA.items():
         if has_mamba(config) and config.get(key, without) != without:
             raise refuse(key, config[key], f"{json.dumps(without)} with a {MAMBA} group")
@@ -147,6 +152,10 @@ def _spec(kind: str, window: int | None, cache_config: Any, full: Any, drafts: i
             num_speculative_blocks=drafts,
         )
     shape = {key: getattr(full, key) for key in ("num_kv_heads", "head_size", "dtype")}
+    if kind == BUFFER:
+        if not hasattr(interface, "CircularBufferSpec"):
+            raise refuse(KEY, kind, f"another kind than {BUFFER} in this release")
+        return interface.CircularBufferSpec(block_size=full.block_size, **shape)
     if kind == CHUNKS:
         return interface.ChunkedLocalAttentionSpec(
             block_size=full.block_size, attention_chunk_size=window, **shape

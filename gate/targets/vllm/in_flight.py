@@ -84,8 +84,8 @@ class Flights:
         return coming
 
     def drop(self, names: set[str]) -> list[str]:
-        """Drop the tokens that these requests would get from decisions in flight. Return the
-        requests whose dropped results verify drafts, once for each such result."""
+        """Drop the tokens that these requests would get from decisions in flight. Some of the
+        dropped results verify drafts: return the request of each such result."""
         verified = []
         for flight in self._queue:
             for name in names & flight.first.keys():

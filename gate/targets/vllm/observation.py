@@ -87,7 +87,8 @@ class SchedulerView:
         return [[block.block_id for block in m.req_to_blocks.get(name, ())] for m in managers]
 
     def group_blocks(self, names: Iterable[str]) -> dict[str, list[list[int]]]:
-        """Return the blocks in the groups after the first, as of the last call of `blocks`."""
+        """Return the blocks in the groups after the first, as they were at the last call of
+        `blocks`."""
         return {name: self._in_groups.get(name, []) for name in names}
 
     @property

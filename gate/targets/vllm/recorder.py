@@ -88,8 +88,8 @@ class Record:
         self._write({"op": "add", "request": entry}, {"ok": True})
 
     def aborted(self, names: list[str]) -> None:
-        """Record aborts. If a decided step has not been written yet, hold them back: if the step
-        still completes, they came inside it."""
+        """Record aborts. If a decided step has not been written yet, hold them back: if that step
+        still completes, the aborts came inside it."""
         if self._decided is not None:
             self._late += names
         else:
@@ -100,8 +100,8 @@ class Record:
         self._before = look_before(self._view)
 
     def decided(self, decision: Any) -> None:
-        """Record a decision. Only the next event shows whether the step also completes a
-        decision."""
+        """Record a decision. Whether the step also completes a decision is only known from the next
+        event."""
         self._decided = look_at(self._view, self._before, decision)
         for name in self._decided.scheduled.keys() - self._before.keys():
             self._contents.check_hit(self._view.requests[name], self._view.hits[name])
@@ -119,7 +119,7 @@ class Record:
         flight = self._view.flights.completed(decision)
         if flight is None:
             if decision.num_scheduled_tokens:
-                raise RecordEnds("a step completed out of turn")
+                raise RecordEnds("a step completed out of order")
             return
         if self._decided is None:
             self._decided = Decided("idle", {}, [], {}, {"computed": {}})
@@ -136,7 +136,7 @@ class Record:
         if self._decided is None:
             return
         if self._seen is None:
-            raise RecordEnds("a step was decided before an earlier one completed")
+            raise RecordEnds("a step was decided before an earlier step completed")
         self._end_step(self._seen, completes=False)
         late, self._late = self._late, []
         self._write_aborts(late, {})
@@ -306,7 +306,7 @@ def config_of(scheduler: Any) -> dict[str, Any]:
     stages = vllm_config.parallel_config.pipeline_parallel_size
     drafts = getattr(scheduler, "num_spec_tokens", 0)
     if drafts and getattr(options, "async_scheduling", False):
-        raise RecordEnds("if steps are decided ahead, it is not known yet which drafts are right")
+        raise RecordEnds("if steps are decided ahead, it is not known yet which drafts are correct")
     usual = {
         "async_scheduling": (bool(getattr(options, "async_scheduling", False)), False),
         "pipeline_parallel_size": (stages, 1),
@@ -318,6 +318,7 @@ def config_of(scheduler: Any) -> dict[str, Any]:
             bool(getattr(options, "long_prefill_token_threshold_adaptive", False)),
             False,
         ),
+        "prefill_schedule_interval": (getattr(scheduler, "local_prefill_interval", 1), 1),
     }
     return {
         "block_size": block_size,
@@ -367,7 +368,9 @@ class Contents:
         known = next((n for n in range(len(hashes), 0, -1) if hashes[n - 1] in self._owner), 0)
         segments: Segments = []
         if not self._twice.isdisjoint(hashes[:known]):
-            raise SameTokens(f"{name} continues tokens that two other requests share by chance")
+            raise SameTokens(
+                f"the prompt of {name} begins with tokens that two other requests share by chance"
+            )
         if known:
             owner = self._owner[hashes[known - 1]]
             theirs = [*self._segments[owner], [f"out:{owner}", tokens]]

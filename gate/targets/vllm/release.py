@@ -45,6 +45,7 @@ PARTS_MISSING = (AttributeError, TypeError, ImportError, LookupError)
 WITHOUT_OPTION = {
     **{"watermark": 0, "reserve_full_isl": False, groups.RETENTION: None},
     **{"max_num_active_seqs": None, "long_prefill_token_threshold_adaptive": False},
+    "prefill_schedule_interval": 1,
 }
 
 
@@ -65,6 +66,7 @@ class Release:
 def load_release() -> Release:
     if importlib.util.find_spec("vllm") is None:
         raise RefusedError("no vLLM on the path: put an unpacked vllm on PYTHONPATH")
+    gc.disable()  # collections would take a quarter of the time of the imports below
     prepare_environment(plugins="")
     # On first use, vLLM chooses a platform to match the hardware. Choose one before that, so that
     # the same code runs everywhere.
@@ -74,8 +76,8 @@ def load_release() -> Release:
     own = importlib.import_module("vllm.v1.core.sched.scheduler").Scheduler
     importlib.import_module("torch").set_num_threads(1)
     # The imported objects are never freed, so exclude them from garbage collection.
-    gc.collect()
     gc.freeze()
+    gc.enable()
     return Release(
         version_of("vllm"),
         frozenset(arguments.__dataclass_fields__),

@@ -5,9 +5,11 @@ from packaging.version import Version
 from ....properties.vllm import (
     AHEAD_IN_STAGES,
     ANY_LENGTH,
+    CIRCULAR_BUFFERS,
     EVERY_STATE,
     LATER_LIMITS,
     MAMBA_LAYERS,
+    PREFILL_INTERVALS,
     WITH_THE_NULL_BLOCK,
 )
 from ....spec.systems import SYSTEMS
@@ -64,7 +66,9 @@ SCALES = GateScales(
         ANY_LENGTH: {"block_size": 16, "num_blocks": 4, "max_model_len": 128},
         AHEAD_IN_STAGES: {"async_scheduling": True, "pipeline_parallel_size": 3},
         MAMBA_LAYERS: MAMBA,
+        CIRCULAR_BUFFERS: {"kv_groups": [{"kind": "full"}, {"kind": "circular_buffer"}]},
         LATER_LIMITS: {"max_num_active_seqs": 1},
+        PREFILL_INTERVALS: {"prefill_schedule_interval": 2},
         EVERY_STATE: {**MAMBA, "enable_prefix_caching": True, "mamba_cache_mode": "all"},
     },
     chunk_key="max_num_batched_tokens",

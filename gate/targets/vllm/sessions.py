@@ -41,7 +41,7 @@ class Sessions:
         self._sessions: dict[str, Session] = {}
 
     def begin(self, name: str, first: Output, turns: tuple[Turn, ...]) -> None:
-        """Register a session whose first input has been sent, and send the inputs that come
+        """Register a session whose first input has been sent, and send the inputs that arrive
         together with it."""
         self._sessions[name] = Session(first, turns)
         self._send(name, self._sessions[name])

@@ -1,7 +1,7 @@
 """Run the start-up check of a vLLM release: the release's own planning of the KV cache.
 
 The engine core itself is not started, because it would load a model. Only its planning method runs,
-unmodified. Its workers are stand-ins that have plenty of memory and nothing to load.
+unmodified. Its workers are replaced by objects that have plenty of memory and nothing to load.
 """
 
 import functools
@@ -17,7 +17,7 @@ LONGEST = re.compile(r"[^.]*estimated maximum model length is \d+")
 
 
 class _Executor:
-    """A stand-in for workers: they have memory for the KV cache, but do nothing."""
+    """A replacement for the executor, whose workers have memory for the KV cache but do nothing."""
 
     def __init__(self, specs: list[dict[str, Any]]) -> None:
         self._specs = specs

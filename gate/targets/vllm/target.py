@@ -49,6 +49,10 @@ class VllmEngine(SchedulerView):
         specs = groups.specs(groups.kinds(config), vllm_config.cache_config, drafts)
         chosen, retained = class_for(release, config), config.get(groups.RETENTION)
         scheduler, hashed = _scheduler(chosen, vllm_config, specs, self.usable_blocks, retained)
+        interval = config.get("prefill_schedule_interval", 1)
+        if interval > 1 and not hasattr(scheduler, "local_prefill_interval"):
+            valid = f"1 ({release} leaves the interval to several data-parallel ranks)"
+            raise refuse("prefill_schedule_interval", interval, valid)
         super().__init__(scheduler, config)
         encoder.equip(self.scheduler, config)
         self.release = release
@@ -136,8 +140,9 @@ class VllmEngine(SchedulerView):
         blocks = self._requested_blocks + blocks_for(tokens, self.config["block_size"])
         if blocks > self.usable_blocks:
             raise RefusedError(
-                f"refused by the target: the requests so far fill {self._requested_blocks} of the "
-                f"{self.usable_blocks} blocks that stand in for an unbounded pool; set num_blocks"
+                f"refused by the target: the requests so far fill {self._requested_blocks} of "
+                f"the {self.usable_blocks} blocks that represent an unbounded pool; set "
+                "num_blocks"
             )
         self._requested_blocks = blocks
 
@@ -193,16 +198,16 @@ class VllmEngine(SchedulerView):
     def _failures(
         self, failed: set[str], lost: set[int], connector_output: Any
     ) -> dict[str, set[Any]]:
-        """Return how a connector reports loads that have failed: by their blocks, or by their
-        requests if there are several groups. Earlier releases know only blocks."""
+        """Return the arguments with which a connector reports failed loads: their blocks or, if
+        there are several groups, their requests. Earlier releases know only blocks."""
         several = bool(groups.after_first(self.config))
         if several and "failed_recving" in connector_output.__dataclass_fields__:
             return {"failed_recving": failed}
         return {"invalid_block_ids": lost}
 
     def _lost_blocks(self, failed: Mapping[str, int]) -> set[int]:
-        """Return the blocks behind the first `failed[name]` tokens of each request, which are
-        right."""
+        """Return the blocks of each request after its first `failed[name]` tokens, which were
+        loaded correctly."""
         held, size = self.blocks() if failed else {}, self.config["block_size"]
         return {
             block for name, right in failed.items() for block in held.get(name, ())[right // size :]
@@ -244,7 +249,8 @@ def plenty_of_blocks(config: Mapping[str, Any]) -> int:
     """Return the size, in blocks, of an effectively unbounded pool.
 
     It has room for a full batch of the longest requests, and for the cached contents of some more
-    requests or of a thousand short ones. The watermark, a fraction of the pool, comes on top.
+    requests or of a thousand short ones. The watermark, which is a fraction of the pool, is added
+    to this.
     """
     longest = sum(blocks_for(config["max_model_len"], size) for _, _, size in groups.kinds(config))
     needed = max((config["max_num_seqs"] + SPARE_REQUESTS) * longest, ROOMY)
@@ -368,6 +374,7 @@ KEYS = {
     "max_num_active_seqs": protocol_checks.or_null(protocol_checks.POSITIVE),
     "long_prefill_token_threshold_adaptive": protocol_checks.FLAG,
     "disable_chunked_mm_input": protocol_checks.FLAG,
+    "prefill_schedule_interval": protocol_checks.POSITIVE,
 }
 
 
@@ -386,6 +393,7 @@ MAY_MISS = (
     "max_num_active_seqs",
     "long_prefill_token_threshold_adaptive",
     "disable_chunked_mm_input",
+    "prefill_schedule_interval",
 )
 
 
@@ -439,8 +447,8 @@ RESETS = ("reset_prefix_cache", OF_RUNNING)
 
 
 def accepted_events(engine: SchedulerView) -> tuple[str, ...]:
-    """Return the control events that this scheduler accepts. With a connector or with sessions
-    there are none, because a reset does not wait for them."""
+    """Return the control events that this scheduler accepts. There are none with a connector or
+    with sessions, because a reset does not wait for these."""
     if engine.config.get("kv_connector") or engine.config.get(sessions.KEY):
         return ()
     own = type(engine.scheduler)

@@ -8,10 +8,9 @@ from typing import Any
 
 
 def sent(scheduler: Any, decision: Any) -> dict[str, Any]:
-    """Return what the worker learns about requests.
-
-    The first model runner keeps preempted requests, and learns that they resume. The second one
-    forgets them. It also forgets what it knew of a request that is sent as a new one.
+    """Return the message to the worker about requests. The first model runner keeps preempted
+    requests, and is told when they resume. The second one forgets them. It also forgets everything
+    about a request that is sent again as a new one.
     """
     cached = decision.scheduled_cached_reqs
     computed = dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))

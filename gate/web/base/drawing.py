@@ -52,8 +52,8 @@ class Chart(NamedTuple):
     """A curve near its limit: its points, the height of the limit, the point where the curve
     crosses it, and the lowest value.
 
-    Two further lines run from the step of admission to the last step. One shows what admission
-    projected, the other what is still to come.
+    Two more lines run from the step of admission to the last step. One shows the projection made at
+    admission, the other the values that are still to come.
     """
 
     curve: Curve

@@ -150,7 +150,7 @@ WORDS = {
     "broken": "{3}",
     "arrived": "{0} arrives: prompt {1}, max_tokens {2}",
     "refused": "{0} is refused: {3}",
-    "aborted": "the client gives up {0}",
+    "aborted": "the client aborts {0}",
     "joins": "{0} is projected to fit: at most {1} of {2}",
     "preempted": "{0} is preempted, and loses its computed tokens",
     "paused": "{0} is paused",

@@ -100,8 +100,8 @@ def plain(run: RecordedRun) -> dict[str, Any]:
 
 
 def opens_at(run: RecordedRun) -> int:
-    """Return the step at which the page opens: the one that breaks a rule. If there is none, return
-    the first step in which a request loses its place or, failing that, the first step."""
+    """Return the step at which the page opens: the step that breaks a rule. If there is none,
+    return the first step in which a request loses its place or, failing that, step 0."""
     last = max(len(run.steps) - 1, 0)
     if run.broken:
         return min(run.broken[0].step, last)
@@ -187,7 +187,7 @@ def _growth(changes: Changes | None) -> list[list[Any]]:
 
 
 class Field(NamedTuple):
-    """A field of a step in words: the target's value, and the model's."""
+    """A field of a step, with the target's value and the model's value as text."""
 
     name: str
     differs: bool

@@ -32,10 +32,10 @@ from .following import MOST_STEPS, Follower, Happening
 class RecordedRun:
     """A run, judged up to the first step that breaks a rule, with everything that a page shows.
 
-    `scenario` is what the target was sent; a trace may record only part of it. `broken` lists the
-    rules that the last step breaks; if the target crashed, that step did not complete. `expected`
-    is the last step as the model would have taken it. `projected` contains the volumes that
-    admission computed, if the target's formula is known.
+    `scenario` contains the requests that were sent to the target; a trace may record only part of
+    it. `broken` lists the rules that the last step breaks; if the target crashed, that step did not
+    complete. `expected` is the last step as the model would have taken it. `projected` contains the
+    volumes that admission computed, if the target's formula is known.
     """
 
     name: str

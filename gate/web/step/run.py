@@ -70,8 +70,8 @@ class ByHand:
     """A run that advances by one move at a time.
 
     `clients` includes what the clients do in the next step. `padding` is the left padding of each
-    request in blocks, as last shown. `fault` says why the target cannot continue, if no broken rule
-    says so.
+    request in blocks, as last shown. `fault` says why the target cannot continue, unless a broken
+    rule already says so.
     """
 
     def __init__(self, setup: StepSetup) -> None:

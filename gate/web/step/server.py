@@ -192,7 +192,9 @@ def _plans(run: ByHand, request: Request) -> list[str]:
     plans = []
     account = run.session.monitor.history.live.get(request.id)
     if request.abort_at == run.clients.steps:
-        plans.append(f"gives up {'inside' if request.abort_inside else 'before'} the next step")
+        plans.append(
+            f"will be aborted {'inside' if request.abort_inside else 'before'} the next step"
+        )
     emitted = account.emitted if account is not None else 0
     is_here = account is not None or request.arrival == run.clients.steps
     if is_here and request.output_len is not None and request.output_len == emitted + 1:
@@ -289,7 +291,7 @@ class Load(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The arguments of a move that needs none."""
+    """The arguments of a move that takes none."""
 
 
 def _scenario(data: dict[str, Any]) -> Scenario:
@@ -418,7 +420,7 @@ class Handler(BaseHTTPRequestHandler):
         page.
 
         Another site's page can send requests here in two ways: with a form, which the Origin header
-        reveals, or through a host name of its own that resolves to this machine, which the Host
+        reveals, or through its own host name that it lets resolve to this machine, which the Host
         header reveals. Another user of this machine does not know the secret.
         """
         names = self.server.names()

@@ -45,7 +45,8 @@ def budget_left(history: VllmRun, step: Step) -> int:
 
 
 def left_for(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Return how many tokens of the budget are left at this request's turn, in the page's order."""
+    """Return how many tokens of the budget are left when it is this request's turn, in the page's
+    order."""
     budget: int = history.config["max_num_batched_tokens"]
     order = queue(history)
     ahead = order[: order.index(request)]
@@ -59,8 +60,8 @@ def wanted(history: VllmRun, request: VllmRequestHistory) -> int:
 
 
 def must_not_be_cut(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether chunking is off and a request needs more tokens than the budget has at its
-    turn."""
+    """Return whether chunking is off and a request needs more tokens than the budget has left when
+    it is its turn."""
     if history.config["enable_chunked_prefill"]:
         return False
     return wanted(history, request) > left_for(history, step, request)
@@ -68,7 +69,7 @@ def must_not_be_cut(history: VllmRun, step: Step, request: VllmRequestHistory) -
 
 def taken_slots(history: VllmRun, step: Step) -> int:
     """Return how many slots are taken: by the requests of the batch or, at HEAD, by all running
-    ones."""
+    requests."""
     if history.revision == PAGE:
         return len(step.scheduled)
     return len(kept(history, step)) + len(admitted(history, step))
@@ -91,15 +92,14 @@ def waited(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def whole(history: VllmRun, request: VllmRequestHistory, last: int = 0) -> int:
-    """Return how many blocks a request may need until its last token, which is never computed.
-
-    With `last` 1, that token counts as well.
+    """Return how many blocks a request may need in all. Its last token is never computed, so it
+    counts only if `last` is 1.
     """
     return blocks_for(history, request.prompt + request.max_tokens - 1 + last)
 
 
 def promised(history: VllmRun, step: Step, last: int = 0) -> int:
-    """Return how many blocks the running requests may still take after the step."""
+    """Return how many more blocks the running requests may take after the step."""
     running = [history.live[name] for name in step.running or () if name in history.live]
     held = step.blocks or {}
     return sum(whole(history, request, last) - len(held.get(request.id, ())) for request in running)

@@ -19,9 +19,11 @@ def wrong_end(history: VllmRun, step: Step) -> str | None:
     waits = any(request.blocked for request in live) if history.revision == PAGE else bool(live)
     goes_on = bool(waits or step.scheduled or state_of(history).flights or left_out(history, step))
     if step.over and goes_on:
-        return f"the simulation ends before the end of {names(history.live.values()) or 'a batch'}"
+        return f"the simulation ends before {names(history.live.values()) or 'a batch'} has ended"
     if not step.over and not goes_on:
-        return "nothing is scheduled and no request is to come, but the simulation does not end"
+        return (
+            "nothing is scheduled and no request is left to come, but the simulation does not end"
+        )
     return None
 
 

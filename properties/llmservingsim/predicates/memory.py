@@ -82,7 +82,8 @@ def not_promised(history: VllmRun, step: Step) -> str | None:
 
 
 def prompt_alone_fits(history: VllmRun, step: Step) -> bool:
-    """A waiting request's prompt would fit into the free blocks, but not all its tokens."""
+    """The prompt of a waiting request would fit into the free blocks, but not all tokens that it
+    may have."""
     waiting, free = waited(history, step), step.free_blocks
     if not waiting or not free or history.config["num_blocks"] is None:
         return False

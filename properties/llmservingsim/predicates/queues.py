@@ -78,7 +78,7 @@ def _out_of_order(history: VllmRun, step: Step) -> str | None:
 
 
 def decode_left_out(history: VllmRun, step: Step) -> str | None:
-    """In a batch with a prompt chunk, every decoding request has its turn while there is room
+    """In a batch with a prompt chunk, every decoding request is scheduled while there is room
     (LSS-R17)."""
     if budget_left(history, step) <= 0 or not history.prefill_members(step):
         return None
@@ -87,7 +87,10 @@ def decode_left_out(history: VllmRun, step: Step) -> str | None:
     missing = [request for request in _decoding(history, step) if request.id not in step.scheduled]
     if not missing:
         return None
-    return f"{names(missing)} decodes and is left out beside a chunk, with budget left"
+    return (
+        f"{names(missing)} decodes, but is left out of a batch with a prompt chunk, although "
+        "budget is left"
+    )
 
 
 def decodes_beside(history: VllmRun, step: Step) -> bool:
@@ -114,7 +117,7 @@ def no_cap(history: VllmRun, step: Step) -> bool:
 
 
 def kept_out(history: VllmRun, step: Step) -> str | None:
-    """A request that gets nothing does not keep later ones out (LSS-R09)."""
+    """A request that gets no tokens does not keep later requests out (LSS-R09)."""
     line = queue(history)
     passed = [place for place, request in enumerate(line) if request.id not in step.scheduled]
     behind = [request for request in left_out(history, step) if line.index(request) > min(passed)]
@@ -136,7 +139,11 @@ def someone_joins(history: VllmRun, step: Step) -> bool:
 
 
 def _gets_nothing(who: list[VllmRequestHistory], why: str) -> str | None:
-    return f"{names(who)} gets nothing: {why}, with budget and blocks" if who else None
+    return (
+        (f"{names(who)} gets no tokens, although budget and blocks are left: {why}")
+        if who
+        else None
+    )
 
 
 def left_out(history: VllmRun, step: Step) -> list[VllmRequestHistory]:

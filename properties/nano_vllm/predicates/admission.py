@@ -28,7 +28,7 @@ from .decision import (
 def phases_mixed(history: RunHistory, step: Step) -> str | None:
     """A step prefills or decodes, never both (NAN-R11).
 
-    If a preempted sequence lacks only its last token, both kinds are right.
+    If only the last token of a preempted sequence has to be computed, both kinds are right.
     """
     new = prefilled(history, step)
     old = [request for request in ran_before(history) if request.id in step.scheduled]
@@ -40,7 +40,8 @@ def phases_mixed(history: RunHistory, step: Step) -> str | None:
 
 
 def _may_decode(history: RunHistory, step: Step, request: RequestHistory) -> bool:
-    """Return whether a sequence was preempted, and may lack only its last token."""
+    """Return whether a sequence was preempted, and perhaps only its last token has to be
+    computed."""
     is_resumed = 0 < request.emitted <= request.regenerated
     return is_resumed and behind(history, step, request) in (None, 1)
 
@@ -138,7 +139,7 @@ def needless_wait(history: RunHistory, step: Step) -> str | None:
 
 
 def hit_costs_budget(history: RunHistory, step: Step) -> str | None:
-    """Cached tokens that exceed the budget are no reason for the next in line to wait (NAN-R38).
+    """The next request in line must not wait because its cached tokens exceed the budget (NAN-R38).
     Only tokens that it must find count as cached."""
     new, order = prefilled(history, step), waited_before(history)
     if history.aborts_inside or len(new) >= len(order):
@@ -157,7 +158,7 @@ def hit_costs_budget(history: RunHistory, step: Step) -> str | None:
 
 
 def fits_by_its_hit(history: RunHistory, step: Step) -> bool:
-    """Return whether a request, when the scheduler reaches it, fits the budget only if its cached
+    """Return whether a request fits the budget, when the scheduler reaches it, only if its cached
     tokens do not count."""
     budget = history.config["max_num_batched_tokens"]
     for request in waited_before(history):
@@ -184,8 +185,8 @@ def _passes(
     new: list[RequestHistory],
     tokens: int,
 ) -> bool:
-    """Return whether an unstarted request that would compute `tokens` passes every check if it
-    comes after the requests in `new`."""
+    """Return whether an unstarted request that would compute `tokens` tokens passes every check if
+    it is considered after the requests in `new`."""
     free = free_before(history)
     if (
         free is None

@@ -63,7 +63,7 @@ def wrong_victim(history: RunHistory, step: Step) -> str | None:
         return None
     return (
         f"{names(gone)} preempted, although running requests needed at most {needed} blocks, and "
-        f"{free} were free before {gone[0].id} gave up its own"
+        f"{free} were free before {gone[0].id} gave back its blocks"
     )
 
 
@@ -150,7 +150,7 @@ def table_wrong(history: RunHistory, step: Step) -> str | None:
 
 
 def _with_the_next(history: RunHistory, computed: int) -> int:
-    """Return the number of blocks including the one for the next token.
+    """Return the number of blocks, including the block of the next token.
 
     In the deck, a sequence takes that block as soon as the previous one is full: "256 tokens so far
     … at boundary → new block". In the release, it takes the block with the next token.

@@ -100,7 +100,10 @@ def needless_refusal(history: RunHistory, step: Step) -> str | None:
     request = refused(history, step)
     if request is None:
         return None
-    return f"{request.id} could run its next chunk, since even the most careful projection fits"
+    return (
+        f"{request.id} could run its next chunk: even the most careful projection stays within "
+        "the limit"
+    )
 
 
 def refused(history: RunHistory, step: Step) -> RequestHistory | None:
@@ -171,8 +174,8 @@ def surely_unfinished(history: RunHistory, request: RequestHistory) -> bool:
 
 
 def certainly_fits(history: RunHistory, newcomer: RequestHistory) -> bool:
-    """Return whether the newcomer stays within length and volume by every reading of the page, with
-    two blocks to spare."""
+    """Return whether the newcomer stays within the limits on length and volume in every reading of
+    the page, with two blocks to spare."""
     block, limit = history.config["block_size"], history.config["max_batch_tkv"]
     tokens = [request.computed for request in history.decoding()]
     longest = ceil(max(tokens) / block) * block

@@ -135,7 +135,10 @@ def wrong_blocks(history: RunHistory, step: Step) -> str | None:
         else:
             ahead = len(held) > ceil((max(tokens, request.prompt) + 1) / block)
         if len(held) * block < tokens or ahead:
-            return f"{name} has computed {tokens} tokens and holds {len(held)} blocks of {block}"
+            return (
+                f"{name} has computed {tokens} tokens and holds {len(held)} blocks of {block} "
+                "tokens"
+            )
     return None
 
 

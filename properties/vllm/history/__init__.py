@@ -1,1 +1,2 @@
-"""What clients of vLLM observe beyond the kernel, with one file per feature."""
+"""The features of vLLM that a client can observe and the kernel does not have, one file per
+feature."""

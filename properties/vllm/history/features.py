@@ -1,4 +1,5 @@
-"""What vLLM's runs add to the kernel: steps in flight, drafts, loads, encoder outputs.
+"""The features of vLLM's runs that the kernel does not have: steps in flight, drafts, loads,
+encoder outputs.
 
 Each feature has its own file, which is used only if the configuration has the feature.
 """
@@ -16,6 +17,7 @@ from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from . import (
     blocked,
+    cadence,
     encoder,
     groups,
     in_flight,
@@ -170,7 +172,8 @@ class VllmFeatures(Features):
 
     def idle_steps(self, history: RunHistory) -> int:
         """Return how many steps may be idle because the pipeline fills up or the connector has not
-        answered. Requests that have ended since the first of these steps may have waited, too."""
+        answered. Requests that have ended since the first of these steps may have waited as well.
+        """
         since = history.step - history.barren_steps
         waits = loads.deferrals(
             of(request)
@@ -187,7 +190,7 @@ class VllmFeatures(Features):
         return left + in_flight.depth(history.config) - 1
 
     def held_after_end(self, config: Config) -> bool:
-        """Return whether requests that have ended may keep blocks until a load has landed or the
+        """Return whether requests that have ended may keep blocks until a load has finished or the
         blocks are sent."""
         return loads.are_made(config)
 
@@ -218,6 +221,9 @@ class VllmFeatures(Features):
         in_flight.drop_running(history)
 
     def begin(self, history: RunHistory[Any], step: Step) -> None:
+        if cadence.is_kept(history.config):
+            steps = cadence.after(history, step)
+            history.system_state = state_of(history)._replace(cadence=steps)
         if step.encoder_inputs is not None:
             outputs = outputs_after(history, step)
             history.system_state = state_of(history)._replace(outputs=outputs)

@@ -1,7 +1,7 @@
 """KV groups after the first: the content of their blocks, as far as a client can tell.
 
-Source: release 0.33.0, SlidingWindowManager, ChunkedLocalAttentionManager and MambaManager, and
-their specs.
+Source: release 0.33.0, SlidingWindowManager, ChunkedLocalAttentionManager, MambaManager and
+CircularBufferManager, and their specs.
 """
 
 import math
@@ -17,6 +17,7 @@ from .speculation import drafts, lookahead
 Config = Mapping[str, Any]
 NULL_BLOCK = 0
 WINDOW, CHUNKS, MAMBA = "sliding_window", "chunked_local", "mamba"
+BUFFER = "circular_buffer"
 
 
 class Group(NamedTuple):
@@ -28,7 +29,12 @@ class Group(NamedTuple):
     size: int
 
     def blocks_for(self, tokens: int) -> int:
-        return blocks_for(tokens, self.size)
+        return 1 if self.kind == BUFFER else blocks_for(tokens, self.size)
+
+    def full_blocks(self, tokens: int) -> int:
+        """Return how many blocks the first `tokens` tokens of a request fill, so that others can
+        find them. A circular buffer is overwritten, and never found."""
+        return 0 if self.kind == BUFFER else tokens // self.size
 
 
 class Groups(NamedTuple):
@@ -53,7 +59,7 @@ def further(config: Config) -> list[Group]:
 
 
 def hit_unit(config: Config) -> int:
-    """Return the least number of tokens that is a whole number of blocks in every group."""
+    """Return the smallest number of tokens that fills whole blocks in every group."""
     return math.lcm(config["block_size"], *(group.size for group in further(config)))
 
 
@@ -62,9 +68,9 @@ def are_several(config: Config) -> bool:
 
 
 def keeps_few_blocks(config: Config) -> bool:
-    """Return whether later requests can find only a few blocks of a window, and few Mamba
+    """Return whether later requests can find only a few blocks of a window and a few Mamba
     states."""
-    return config.get("prefix_cache_retention_interval") == 0
+    return config.get("prefix_cache_retention_interval") is not None
 
 
 def first_block_read(config: Config, group: Group, computed: int) -> int:
@@ -112,7 +118,8 @@ def aligns(config: Config) -> bool:
 
 
 def new_blocks(config: Config, group: Group, places: int, cached: int) -> int:
-    """Return how many blocks a group adds to `cached` ones for a table of this many places."""
+    """Return how many blocks a group takes, in addition to `cached` blocks, to fill a table of this
+    many places."""
     if group.kind == MAMBA and not leaves_every_state(config):
         return int(places > cached) + drafts(config)
     return max(places - cached, 0)
@@ -145,26 +152,27 @@ def blocks_of_all(config: Config, tokens: int) -> int:
 
 
 def blocks_if_all_kept(config: Config, tokens: int) -> int:
-    """Return how many blocks of all groups the first `tokens` tokens of a request fill, together
-    with those of its drafts."""
+    """Return how many blocks, in all groups together, the first `tokens` tokens of a request and
+    its drafts fill."""
     groups = further(config)
     states = sum(group.kind == MAMBA for group in groups) * drafts(config)
-    sizes = (config["block_size"], *(group.size for group in groups))
-    return sum(blocks_for(tokens, size) for size in sizes) + states
+    beside = sum(group.blocks_for(tokens) for group in groups)
+    return blocks_for(tokens, int(config["block_size"])) + beside + states
 
 
 def begins_a_block(config: Config, start: int, end: int) -> bool:
     """Return whether the tokens from `start` to `end` begin a block in a group whose blocks differ
     in size from those of full attention."""
-    sizes = {group.size for group in further(config)} - {config["block_size"]}
+    attention = {group.size for group in further(config) if group.kind != BUFFER}
+    sizes = attention - {config["block_size"]}
     return any(blocks_for(end, size) > blocks_for(start, size) for size in sizes)
 
 
 def most_taken(config: Config, blocks: int, requests: int) -> int:
-    """Return the most blocks that requests take in the groups after the first while they take
-    `blocks` in full attention. If the block sizes or lookaheads of a group differ from those of
-    full attention, each request may be one block of full attention further in the group, and begin
-    one more of the group's blocks."""
+    """Return the largest number of blocks that requests take in the groups after the first while
+    they take `blocks` blocks in full attention. If a group's block size or lookahead differs from
+    that of full attention, each request may be further along in the group by one block of full
+    attention, and begin one more of the group's blocks."""
     size, most = int(config["block_size"]), 0
     for group in further(config):
         differs = group.size != size or (group.kind == MAMBA and lookahead(config) > 0)
@@ -173,7 +181,8 @@ def most_taken(config: Config, blocks: int, requests: int) -> int:
 
 
 def longest_in_pool(config: Config) -> int:
-    """Return how many blocks of full attention the longest request has that fits into the pool."""
+    """Return the number of blocks that the longest request that fits into the pool has in full
+    attention."""
     size, block = int(config["num_blocks"]), int(config["block_size"])
     fits = (n for n in range(1, size + 1) if blocks_of_all(config, n * block) <= size)
     return max(fits, default=0)

@@ -34,10 +34,10 @@ def completes(history: VllmRun, step: Step) -> Collection[str]:
 
 
 def set_off(history: VllmRun, step: Step) -> Mapping[str, Coming]:
-    """Record that the decision of a step is in flight, with its tokens; return, by request, the
-    tokens of the decision that completes.
+    """Record that the decision of a step is in flight, with its tokens. Return the tokens of the
+    decision that completes, by request.
 
-    If decisions are made ahead, drafts are proposed again with each decision.
+    If decisions are made ahead, new drafts are proposed with each decision.
     """
     config, requests, state = history.config, history.requests, state_of(history)
     decided = len(step.scheduled)
@@ -118,8 +118,8 @@ def _is_waited_for(history: VllmRun, step: Step) -> bool:
 
 
 def due(history: VllmRun, step: Step) -> Flight:
-    """Return the earlier decision that completes in this step, or an empty decision if no decision
-    completes."""
+    """Return the earlier decision that completes in this step, or an empty decision if none
+    does."""
     flights = state_of(history).flights
     return flights[0] if flights and reports(history, step) else {}
 
@@ -127,8 +127,9 @@ def due(history: VllmRun, step: Step) -> Flight:
 def passed_over(config: Config, request: VllmRequestHistory) -> bool:
     """Return whether a running request has nothing to compute until a token in flight arrives.
 
-    This is so if that token is its last one or fills max_model_len, if the next step is not decided
-    ahead, or if the right drafts of the request would fill all positions.
+    There are four possible reasons: that token is the request's last one; it fills max_model_len;
+    the next step is not decided ahead; or the tokens in flight would fill all positions if every
+    draft were correct.
     """
     if not request.tokens_in_flight:
         return False
@@ -142,7 +143,8 @@ def passed_over(config: Config, request: VllmRequestHistory) -> bool:
 
 
 def computed_still(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """Return whether a request that does not run is part of a decision in flight."""
+    """Return whether a decision in flight still computes this request, which does not run any
+    more."""
     return any(request.id in flight for flight in state_of(history).flights)
 
 

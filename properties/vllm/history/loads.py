@@ -18,18 +18,18 @@ def are_made(config: Mapping[str, Any]) -> bool:
 
 
 def are_synchronous(config: Mapping[str, Any]) -> bool:
-    """Return whether a request loads in the step in which it starts, instead of being parked."""
+    """Return whether requests load in the step in which they start, instead of being parked."""
     return bool(config.get("synchronous_loads"))
 
 
 def meet_decisions(config: Mapping[str, Any]) -> bool:
-    """Return whether a load may fill blocks while a decision in flight still writes to them."""
+    """Return whether a load may fill blocks to which a decision in flight still writes."""
     return are_made(config) and in_flight.depth(config) > 1
 
 
 def book(history: VllmRun, step: Step) -> None:
     """Record the requests that this step parks. Each request is parked for a load only once. If the
-    worker reports in this step, all loads are one report closer to their end."""
+    worker reports in this step, each load needs one report less."""
     config, requests = history.config, history.requests
     for name in step.parked or ():
         request = requests.get(name)
@@ -46,8 +46,8 @@ def book(history: VllmRun, step: Step) -> None:
 
 
 def offered(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
-    """Return how many leading tokens a connector has: whole blocks of every group, unless it has
-    all tokens."""
+    """Return how many leading tokens of a request a connector offers: those in whole blocks of
+    every group, or all tokens if it has them all."""
     if not request.external:
         return 0
     block = groups.hit_unit(config)
@@ -57,8 +57,8 @@ def offered(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
 
 
 def has_too_little(config: Mapping[str, Any], request: Request) -> bool:
-    """Return whether a connector has less of a request than a block of each group, so that it
-    loads nothing."""
+    """Return whether a connector loads nothing, because it does not even have a whole block of each
+    group."""
     return request.external_tokens < min(groups.hit_unit(config), request.prompt_len)
 
 
@@ -85,15 +85,16 @@ def is_new(config: Mapping[str, Any], request: VllmRequestHistory) -> bool:
 
 
 def begins_with(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
-    """Return how many tokens, without the last one, need not be computed once the load has landed.
-    After a failure, these are at least the tokens of the whole blocks before it.
+    """Return how many tokens, without the last one, need not be computed once the load has
+    finished. After a failure, return a lower bound: the tokens of the whole blocks before the
+    failure.
     """
     return min(brought(config, request), request.num_tokens - 1)
 
 
 def brought(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
-    """Return how many tokens a load brings; after a failure, at least those of the whole blocks
-    before it. With several groups, a load fails as a whole."""
+    """Return how many tokens a load provides. After a failure, return a lower bound: the tokens of
+    the whole blocks before the failure. With several groups, a load fails as a whole."""
     tokens, right = request.tokens_loading or offered(config, request), request.load_fails_at
     if right is None or right >= tokens:
         return tokens
@@ -102,8 +103,8 @@ def brought(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
 
 
 def begin(request: VllmRequestHistory, step: Step, block: int) -> None:
-    """Record that a request starts after its load has landed. After a failed load, the blocks that
-    the request keeps are unknown until a step shows them."""
+    """Record that a request starts after its load has finished. After a failed load, the blocks
+    that the request keeps are unknown until a step shows them."""
     request.tokens_loading = 0
     if request.load_fails_at is not None:
         request.slots = len((step.blocks or {}).get(request.id, ())) * block
@@ -114,25 +115,26 @@ def loading(request: VllmRequestHistory) -> bool:
 
 
 def may_fail(request: VllmRequestHistory) -> bool:
-    """Return whether a failed load may keep a request waiting, with all or none of its blocks."""
+    """Return whether a request may still be waiting because its load fails or has failed. It may
+    then hold all of its blocks or none."""
     return not request.started and request.load_fails_at is not None
 
 
 def has_failed(request: VllmRequestHistory) -> bool:
-    """Return whether a request has not started, and had a load that ended with a failure."""
+    """Return whether a request has not started because its load has failed."""
     return (
         bool(request.tokens_loading) and request.load_fails_at is not None and not loading(request)
     )
 
 
 def end_on_failure(config: Mapping[str, Any]) -> bool:
-    """Return whether a request ends if its load fails, instead of computing the tokens itself."""
+    """Return whether requests whose load fails end, instead of computing the tokens themselves."""
     return config.get("kv_load_failure_policy") == "fail"
 
 
 def ends_on_failure(config: Mapping[str, Any], request: VllmRequestHistory) -> bool:
-    """Return whether the policy ends the request because its load fails. The load may not have
-    begun yet, or may be over (V1-R28)."""
+    """Return whether the policy ends the request because its load fails (V1-R28), even if the load
+    has not begun yet or is already over."""
     if request.load_fails_at is None or request.load_fails_at >= (
         request.tokens_loading or offered(config, request)
     ):
@@ -141,15 +143,15 @@ def ends_on_failure(config: Mapping[str, Any], request: VllmRequestHistory) -> b
 
 
 def place_unknown(request: VllmRequestHistory) -> bool:
-    """Return whether a request may be overtaken by later ones, because the connector may defer it,
-    or because its load has failed, perhaps from its first block on."""
+    """Return whether later requests may overtake a request, because the connector may defer it, or
+    because its load has failed, perhaps in its first block."""
     never_began = not request.started and not request.preemptions
     may_be_put_off = request.deferrals > 0 and never_began and request.parked_since is None
     return may_be_put_off or has_failed(request)
 
 
 def note_end(request: VllmRequestHistory) -> None:
-    """Record that a request has ended, and that its blocks are sent from the next step on."""
+    """Record that a request has ended. If its blocks are sent, sending begins in the next step."""
     if may_be_loaded_unseen(request):
         request.load_left = request.load_steps + 1
     if is_sent(request):
@@ -163,7 +165,8 @@ def may_be_loaded_unseen(request: VllmRequestHistory) -> bool:
 
 
 def note_aborts_inside(requests: Iterable[VllmRequestHistory]) -> None:
-    """Record that this step already counts as one in which blocks of aborted requests are sent."""
+    """Record that this step counts as the first in which the blocks of these aborted requests are
+    sent."""
     for request in requests:
         if request.send_aborted and request.send_steps is not None:
             request.send_steps -= 1
@@ -179,14 +182,16 @@ def is_sent(request: VllmRequestHistory) -> bool:
 
 
 def deferrals(requests: Iterable[VllmRequestHistory]) -> int:
-    """Return the most steps in which requests may wait for a connector's answer."""
+    """Return the largest number of steps for which these requests may wait for a connector's
+    answer."""
     return sum(request.deferrals for request in requests)
 
 
 def under_way(
     config: Mapping[str, Any], requests: Iterable[VllmRequestHistory], step: Step
 ) -> bool:
-    """Return whether a load writes or may write blocks, or has just ended a request by failing."""
+    """Return whether a load writes or may write blocks, or has just failed and thereby ended a
+    request."""
     if not are_made(config):
         return False
     return (

@@ -13,7 +13,7 @@ class VllmRequestHistory(RequestHistory):
     """One accepted request, with lengths in tokens.
 
     Attributes:
-        accepted: the number of correct drafts in each step that verifies drafts; the list is
+        accepted: the number of correct drafts in each step that verifies drafts. The list is
             repeated as needed.
         drafted: the number of drafts that are proposed for the next step.
         verified: the number of steps in which its drafts were verified.
@@ -23,16 +23,17 @@ class VllmRequestHistory(RequestHistory):
             them.
         external: how many tokens of its prompt a connector has.
         load_steps: the number of worker reports that a load takes after the step in which the
-            request is parked; `load_left` of these are still to come.
+            request is parked; `load_left` of these have not come yet.
         parked_since: the step in which its load began.
         tokens_loading: the tokens of the load that do not count as computed yet.
         load_fails_at: the first token that fails to load.
-        deferrals: how often the connector may defer its answer.
+        deferrals: how often the connector may put off its answer.
         send_steps: the number of worker reports that sending its blocks takes after its end;
             `load_left` counts these as well. `send_aborted`: whether they are sent after an abort.
-        blocks: the blocks last shown for it, if loads and decisions may be in flight together.
-        begun: how many of its tokens were computed before each decision in flight that computes it,
-            the oldest first.
+        blocks: the blocks that were last shown for it, if loads and decisions may be in flight at
+            the same time.
+        begun: for each decision in flight that computes it, oldest first, how many of its tokens
+            were computed before that decision.
         inputs: the segments of its prompt that an encoder computes.
         since_reset: how many of its tokens were computed since the prefix cache was last reset.
         blocked: for how many steps, including the coming one, it cannot run because its grammar is
@@ -42,9 +43,10 @@ class VllmRequestHistory(RequestHistory):
         turns: the turns of its session that have not begun.
         between_turns: whether it has not been scheduled since a turn ended; then `tokens_loading`
             is the number of tokens that it has computed.
-        aside: between two turns, whether it had to wait for its next input.
-        falls_to: how many of its tokens remain computed if a synchronous load fails in the step;
-            None if none fails. `went_back`: whether that has happened since it was admitted.
+        aside: whether, between two turns, it had to wait for its next input.
+        falls_to: how many of its tokens remain computed after a synchronous load that fails in this
+            step; None if no load fails. `went_back`: whether it has lost tokens in this way since
+            it was admitted.
     """
 
     accepted: tuple[int, ...] = ()
@@ -108,7 +110,8 @@ class VllmRequestHistory(RequestHistory):
 
     @property
     def held_tokens(self) -> int:
-        """Return for how many tokens it has blocks: the computed ones and the drafts."""
+        """Return the number of tokens for which it has blocks: the computed tokens and the
+        drafts."""
         return max(self.computed, self.slots)
 
     @property

@@ -16,13 +16,14 @@ VllmRun: TypeAlias = RunHistory[VllmRequestHistory]
 
 
 class Coming(NamedTuple):
-    """A token that a decision will emit.
+    """A token that a decision in flight will emit.
 
     Attributes:
-        drafts: tokens computed beyond the known ones; some releases pad a joining request.
+        drafts: the number of tokens computed beyond the known ones, which includes the padding of a
+            joining request in some releases.
         proposed: how many of these tokens the drafter had proposed.
         computed: how many tokens of the request are computed with the decision.
-        requests: the number of requests in the decision.
+        requests: how many requests the decision contains.
     """
 
     drafts: int = 0
@@ -34,6 +35,23 @@ class Coming(NamedTuple):
 NOTHING = Coming()
 # A decision in flight: for each request, the token that it will yield, or None.
 Flight = dict[str, Coming | None]
+
+
+class Cadence(NamedTuple):
+    """What a client knows about the steps that hold prefills back (`cadence`).
+
+    Attributes:
+        least, most: in how many of the next steps prefills may be held back.
+        crowded: whether the last step that held none back left requests waiting; None if unknown.
+        prefilling: the running requests that are still in their prefill.
+        aside: waiting requests that may have had to wait for tokens in flight.
+    """
+
+    least: int = 0
+    most: int = 0
+    crowded: bool | None = False
+    prefilling: frozenset[str] = frozenset()
+    aside: frozenset[str] = frozenset()
 
 
 class VllmState(NamedTuple):
@@ -48,6 +66,7 @@ class VllmState(NamedTuple):
         worker: what the worker holds, if the target shows what it is sent.
         unfilled: for each block whose synchronous load has failed, how many of its tokens have been
             computed since.
+        cadence: which steps hold prefills back.
     """
 
     flights: tuple[Flight, ...] = ()
@@ -57,6 +76,7 @@ class VllmState(NamedTuple):
     was_reset: bool = False
     worker: Worker = {}  # noqa: RUF012 (a Mapping)
     unfilled: Mapping[int, int] = {}
+    cadence: Cadence = Cadence()
 
 
 def of(account: RequestHistory) -> VllmRequestHistory:
@@ -136,7 +156,7 @@ def groups_after(history: RunHistory[Any], step: Step) -> Groups:
                     elif place < len(table):
                         holds[table[place]] = state
                 continue
-            for place in range(first // group.size, computed // group.size):
+            for place in range(first // group.size, group.full_blocks(computed)):
                 content = number, groups.content_until(group, request, place, right)
                 if shown is None:
                     unseen.add(content)

@@ -1,6 +1,6 @@
-"""Sessions: requests that continue with a further input when a turn has ended.
+"""Sessions: requests that continue with another input after a turn has ended.
 
-Between two turns, a session is like a request whose load has landed: it waits, holds blocks, and
+Between two turns, a session is like a request whose load has finished: it waits, holds blocks, and
 starts with the tokens that it has computed.
 
 Source: release 0.33.0: Scheduler._update_request_as_session.
@@ -25,15 +25,16 @@ def awaiting(live: Mapping[str, VllmRequestHistory]) -> list[VllmRequestHistory]
 
 
 def ends_turn(step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether a session emits the last token of a turn in this step, and has another turn to
-    come."""
+    """Return whether a session emits the last token of a turn in this step, and another turn
+    follows."""
     emitted = request.emitted + (step.emitted or {}).get(request.id, 0)
     return bool(request.turns) and emitted == request.output_len
 
 
 def step(live: Collection[VllmRequestHistory], number: int) -> list[str]:
     """At the end of step `number`, record that sessions are one step closer to their next input,
-    and begin the next turn of those whose turn has ended. Return the latter."""
+    and begin the next turn of those whose turn has ended. Return the sessions whose next turn
+    begins."""
     ended = []
     for request in live:
         if request.between_turns:

@@ -27,7 +27,7 @@ def drafts_after(config: Config, requests: int) -> int:
 
 
 def lookahead(config: Config) -> int:
-    """Return for how many tokens beyond the computed ones a request holds blocks."""
+    """Return the number of tokens beyond the computed ones for which a request holds blocks."""
     return int(config.get("num_lookahead_tokens", 0))
 
 
@@ -37,8 +37,9 @@ def read_ahead(config: Config) -> int:
 
 
 def most_ahead(config: Config) -> int:
-    """Return for how many tokens beyond the known ones a request may need blocks: its drafts, the
-    lookahead and, with decisions ahead, the drafts of the previous decisions in flight.
+    """Return the number of tokens beyond the known ones for which a request may need blocks: its
+    drafts, the lookahead and, if decisions are made ahead, the drafts of earlier decisions in
+    flight.
     """
     decisions = max(stages(config), 2) if decides_ahead(config) else 1
     return decisions * drafts(config) + lookahead(config)
@@ -55,7 +56,7 @@ def stages(config: Config) -> int:
 
 
 def drafts_to_compute(config: Config, request: VllmRequestHistory) -> int:
-    """Return how many drafts of a request have a position left. The number is negative if the
+    """Return the number of drafts of a request for which a position is left. It is negative if the
     drafts in flight would go beyond the last position.
     """
     if not request.drafted:
@@ -84,11 +85,10 @@ def right_of(request: VllmRequestHistory, drafts: int) -> int:
 
 
 def drafts_right(config: Config, request: VllmRequestHistory, step: Step, tokens: int) -> int:
-    """Return how many of the tokens that a request computes in the step are correct drafts.
-
-    These are all emitted tokens but the last one or, if the target does not show emitted tokens, as
-    many as the scenario says. With several decisions in flight, all drafts count, since only a
-    later step verifies them.
+    """Return how many of the tokens that a request computes in the step are correct drafts. All
+    emitted tokens except the last one are; if the target does not show emitted tokens, the scenario
+    gives the number. With several decisions in flight, all drafts count, since only a later step
+    verifies them.
     """
     if drafts(config) and (decides_ahead(config) or stages(config) > 1):
         return drafts_computed(request, tokens)
@@ -100,7 +100,8 @@ def drafts_right(config: Config, request: VllmRequestHistory, step: Step, tokens
 
 
 def slots(config: Config, covered: int) -> int:
-    """Return for how many tokens a request holds blocks when its first `covered` are computed."""
+    """Return the number of tokens for which a request holds blocks when its first `covered` tokens
+    are computed."""
     ahead = lookahead(config)
     return min(covered + ahead, int(config["max_model_len"])) if ahead else covered
 
@@ -108,7 +109,7 @@ def slots(config: Config, covered: int) -> int:
 def compute(config: Config, request: VllmRequestHistory, first: bool) -> None:
     """Record that tokens were computed, which `computed` already includes.
 
-    With its `first` tokens, a request need not get blocks for the lookahead.
+    If these are the `first` tokens of the request, it may have no blocks for the lookahead yet.
     """
     most = slots(config, request.computed)
     request.slots = max(request.slots, request.computed if first else most)
@@ -116,9 +117,10 @@ def compute(config: Config, request: VllmRequestHistory, first: bool) -> None:
 
 
 def verify(config: Config, request: VllmRequestHistory, proposed: int, requests: int) -> None:
-    """Record that the `proposed` drafts of a decision were verified, once the emitted tokens are
-    recorded. All known tokens but the last then count as computed, and the drafter proposes more
-    drafts unless it already has or the request was preempted. `requests` were in the decision.
+    """Record that the `proposed` drafts of a decision were verified. Call this after the emitted
+    tokens are recorded. All known tokens but the last then count as computed, and the drafter
+    proposes more drafts unless it already has or the request was preempted. `requests` were in the
+    decision.
     """
     request.verified += proposed > 0
     computed = min(request.computed, request.num_tokens - 1)

@@ -1,7 +1,7 @@
 """Synchronous loads: a connector fills a request's blocks in the step in which the request starts.
 
 If such a load fails, the step has computed its tokens from blocks without content. Every request
-that found or loaded one of these blocks goes back to the start of the first of them.
+that found or loaded some of these blocks then continues from the start of the first of them.
 
 Source: release 0.33.0, KVConnectorBase_V1.get_num_new_matched_tokens, and the scheduler's comments
 on blocks that failed to load.
@@ -23,7 +23,8 @@ Blocks = Sequence[int]
 
 @once
 def load_now(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the requests that load in this step, or find in the cache what they could load."""
+    """Return the requests that load in this step, or that find in the cache the tokens that they
+    could load."""
     if not loads.are_synchronous(history.config):
         return []
     starting = (history.live.get(name) for name in step.scheduled)
@@ -52,8 +53,8 @@ def loads_blindly(history: VllmRun, step: Step, request: VllmRequestHistory) -> 
 
 
 def loads_surely(history: VllmRun, step: Step, request: VllmRequestHistory) -> int | None:
-    """Return how many tokens a request loads in this step if its hit is not shown; None if it may
-    have found more in the cache."""
+    """Return how many tokens a request loads in this step if its hit is not shown, or None if it
+    may have found more of them in the cache."""
     tokens = loads.offered(history.config, request)
     begins = request.parked_since in (None, history.step) and not request.started
     if not tokens or not begins or request.id not in step.scheduled:
@@ -80,7 +81,8 @@ def failing(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def table(history: VllmRun, step: Step, name: str) -> Blocks:
-    """Return the blocks of a request, even if it ends in this step, as far as they are shown."""
+    """Return those blocks of a request that the target shows, even if the request ends in this
+    step."""
     if step.blocks and name in step.blocks:
         return step.blocks[name]
     held = worker_after(history, step).get(name)
@@ -92,9 +94,9 @@ def table(history: VllmRun, step: Step, name: str) -> Blocks:
 
 @once
 def unloaded(history: VllmRun, step: Step) -> Mapping[str, frozenset[int]]:
-    """Return the blocks that stay without content because their load fails in this step: those that
-    certainly do (key `certain`), and those that may (`possible`). Blocks that may have been found
-    in the cache are not certain."""
+    """Return the blocks that certainly get no content because their load fails in this step (key
+    `certain`), and the blocks that perhaps get none (key `possible`). Blocks that may have been
+    found in the cache are not certain."""
     config, size = history.config, int(history.config["block_size"])
     certain: set[int] = set()
     possible: set[int] = set()
@@ -145,8 +147,8 @@ def start_of(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
 
 @once
 def unfilled_after(history: VllmRun, step: Step) -> Mapping[int, int]:
-    """Return the blocks whose load failed in an earlier step, with the tokens that have been
-    computed since, including this step."""
+    """Return the blocks whose load failed in an earlier step, each with the number of tokens that
+    have been computed since, including this step."""
     unfilled = state_of(history).unfilled
     if not unfilled:
         return unfilled
@@ -168,8 +170,8 @@ def unfilled_after(history: VllmRun, step: Step) -> Mapping[int, int]:
 
 
 def book(history: VllmRun, step: Step) -> None:
-    """Record which requests load in this step, which blocks stay without content, and which
-    requests go back."""
+    """Record which requests load in this step, which blocks get no content because their load
+    fails, and which requests therefore lose computed tokens."""
     back = may_fall_back(history, step)
     certain, left = unloaded(history, step)["certain"], unfilled_after(history, step)
     if certain or left is not state_of(history).unfilled:

@@ -1,4 +1,4 @@
-"""The shadow worker: what a worker holds if it keeps everything that it is told.
+"""A shadow of the worker: the state of a worker that follows every message from the scheduler.
 
 Source: releases 0.19.1 to 0.33.0, GPUModelRunner._update_states.
 """
@@ -12,8 +12,8 @@ Tables = tuple[tuple[int, ...], ...]
 
 
 class Held(NamedTuple):
-    """What the worker has of a request: a block table for each group, and how many of its tokens
-    the first stage of a pipeline knows."""
+    """The worker's state of a request: a block table for each group, and how many of its tokens the
+    first stage of a pipeline knows."""
 
     tables: Tables = ()
     tokens: int = 0
@@ -24,7 +24,7 @@ Worker = Mapping[str, Held]
 
 def after(worker: Worker, sent: Sent) -> Worker:
     """Return what the worker holds after a step was sent to it. A request that it does not know is
-    added with what is sent for it."""
+    added with the data that is sent for it."""
     if not (sent.new or sent.resumed or sent.blocks or sent.tokens or sent.dropped):
         return worker
     holds = {**without_dropped(worker, sent)}

@@ -1,4 +1,5 @@
-"""LoRA adapters: a step uses few of them, and a request that lacks a slot holds up no other.
+"""LoRA adapters: a step uses a limited number of them, and a request without a slot does not delay
+others.
 
 Source: release 0.33.0: LoRAConfig.max_loras, Scheduler.schedule.
 """
@@ -26,7 +27,8 @@ def one_lacks_a_slot(history: VllmRun, step: Step) -> bool:
 
 
 def held_up(history: VllmRun, step: Step) -> str | None:
-    """Requests without a slot hold up no request behind them that has room (V1-R63)."""
+    """Requests without a slot do not delay a request behind them for which there is room
+    (V1-R63)."""
     if not one_lacks_a_slot(history, step):
         return None
     first, line = next(may_go(history, step), None), waited_before(history)

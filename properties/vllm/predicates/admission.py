@@ -1,5 +1,5 @@
-"""Reasons to keep a waiting request out although blocks are free: the watermark, room for the whole
-sequence, and a grammar that is not compiled yet.
+"""Reasons to keep a request waiting although blocks are free: the watermark, too little room for
+the whole sequence, and a grammar that is not compiled yet.
 
 Source: chunked-prefill chapter, "Admission control"; release 0.33.0 for grammars
 (Scheduler._handle_blocked_waiting_request).
@@ -27,8 +27,8 @@ from .queues import needless_wait
 
 
 def admission_rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, int, int]]:
-    """Yield each admitted request with the number of blocks that it needed for admission, and the
-    number of blocks free at that time.
+    """Yield each admitted request with two numbers: the blocks that it needed for admission, and
+    the blocks that were free at that time.
 
     Cached blocks that no request holds are free before its admission but not afterwards, so they
     count as needed. The iteration ends at a request whose hit or blocks are unknown. With several
@@ -153,7 +153,7 @@ def one_is_blocked(history: VllmRun, step: Step) -> bool:
 
 
 def held_up(history: VllmRun, step: Step) -> str | None:
-    """Blocked requests hold up no request behind them that has room (V1-R42)."""
+    """Blocked requests do not delay a request behind them for which there is room (V1-R42)."""
     return needless_wait(history, step) if _is_passed(history, step) else None
 
 
@@ -192,7 +192,7 @@ def outlives_its_grammar(history: VllmRun, step: Step) -> str | None:
 
 
 def _comes_to(history: VllmRun, step: Step) -> VllmRequestHistory | None:
-    """Return the first request that is known to have to end in this step."""
+    """Return the first request that certainly must end in this step."""
     if not blocked.can_be(history.config) or history.pause or step.preempted:
         return None
     run = len(kept(history, step)) + len(admitted(history, step))

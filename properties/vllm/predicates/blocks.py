@@ -36,7 +36,8 @@ def pool_used_up(history: VllmRun, step: Step) -> bool:
 
 def holds_wrong_number(history: VllmRun, step: Step) -> str | None:
     """A running request holds exactly the blocks of its computed tokens (V1-R14). It keeps the
-    blocks that drafts took, and with its first chunk it may get those of its lookahead."""
+    blocks that its drafts took. With its first chunk, it may also get the blocks of its lookahead.
+    """
     for name, computed in (step.computed or {}).items():
         held = len((step.blocks or {}).get(name, ()))
         covered = max(computed, given(history, step, name))
@@ -103,7 +104,7 @@ def shared_wrongly(history: VllmRun, step: Step) -> str | None:
 
 def _computes_again(history: VllmRun, step: Step, names: set[str]) -> bool:
     """Return whether one of these requests computes tokens that failed to load. With several
-    groups, it computes even the tokens that it had found in the cache."""
+    groups, it also computes the tokens that it had found in the cache."""
     both = [history.live[name] for name in names if name in history.live]
     if groups.are_several(history.config) and any(loads.may_fail(request) for request in both):
         return True
@@ -161,8 +162,8 @@ def _shared_with_running(history: VllmRun, step: Step) -> dict[str, int]:
 
     The number is 0 for a request with a load, and if another KV group may lack some of these
     tokens. Blocks of a decision that has not completed do not count, since they may not be
-    published yet. With a drafter that has its own keys and values, neither does the last block,
-    which may be computed again.
+    published yet. With a drafter that has its own keys and values, the last block does not count
+    either, because it may be computed again.
     """
     config, starting = history.config, admitted(history, step)
     shared = {request.id: 0 for request in starting}
@@ -252,9 +253,9 @@ def next_token_decides(history: VllmRun, step: Step) -> bool:
 def _drafters_hits(
     history: VllmRun, step: Step
 ) -> Iterator[tuple[VllmRequestHistory, int, int, int]]:
-    """Yield each starting request with three numbers of its leading tokens: those of its hit; those
-    that some request has computed, without the last token; and those of them after which some
-    request had the same next token."""
+    """Yield each starting request with three numbers of leading tokens: the length of its hit; the
+    most tokens that some request has computed, without the last token; and the most of these after
+    which some request had the same next token."""
     for request, hit in first_hits(history, step):
         shared = known = 0
         for other in history.requests.values():

@@ -62,8 +62,8 @@ def some_finish_behind_others(history: VllmRun, step: Step) -> bool:
 
 
 def threshold_exceeded(history: VllmRun, step: Step) -> str | None:
-    """No request computes more than the threshold (V1-R11). In some revisions, the only unfinished
-    request may."""
+    """No request computes more than the threshold (V1-R11). In some revisions, this does not apply
+    to the only unfinished request."""
     limit = prefill_limit(history)
     for name, tokens in step.scheduled.items():
         if 0 < limit < tokens:
@@ -177,7 +177,7 @@ def emission_wrong(history: VllmRun, step: Step) -> str | None:
 
 
 def _as_due(comes: bool, emits: int, drafts: int) -> bool:
-    """Return whether a request emits as many tokens as it should: none if no token `comes`, and
+    """Return whether a request emits as many tokens as it should: none if no token `comes`;
     otherwise one, or more with drafts."""
     return comes == (emits > 0) and (drafts > 0 or emits <= 1)
 
@@ -256,9 +256,11 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
         if least is not None and groups.aligns(history.config):
             least = aligned(history, step, request, least)
         if left is not None and name in wanted and tokens != least and not stops:
+            most = min(left, limit, remaining)
+            whole = "" if least == most else f", of which {least} end at a block boundary"
             return (
                 f"{name} computes {tokens} tokens; it needs {left}, at most {limit} a request, "
-                f"{remaining} left of the budget: min is {min(left, limit, remaining)}"
+                f"{remaining} left of the budget: min is {most}{whole}"
             )
         remaining -= tokens
     return None
@@ -267,9 +269,9 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
 def _share_lost(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> str | None:
     """Return a message if a request got less than it could although enough of the budget is left.
 
-    A preemption returns the victim's share to the budget, perhaps too late for the request. So the
-    rest of the budget counts only as far as it exceeds these shares. A request that took no block
-    has preempted no other.
+    A preemption returns the victim's share to the budget, perhaps too late for the request. So only
+    the part of the remaining budget that exceeds these shares counts. A request that took no block
+    has not preempted any other request.
     """
     remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     limit, size = threshold(history), history.config["block_size"]
@@ -296,13 +298,14 @@ def _share_lost(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> 
         if remaining > back and not stops_at_input(history, step, request):
             return (
                 f"{name} computes {tokens} tokens; it needs {left}, at most {limit} a request; "
-                f"{remaining} tokens of the budget are left, of which {back} can have come back"
+                f"{remaining} tokens of the budget are left, of which at most {back} were "
+                "returned by preempted requests"
             )
     return None
 
 
 def aligned(history: VllmRun, step: Step, request: VllmRequestHistory, tokens: int) -> int:
-    """Return how many of `tokens` tokens a request computes if its chunks end at block boundaries.
+    """Return how many of `tokens` tokens a request computes if chunks must end at block boundaries.
 
     A chunk may end earlier, at a boundary up to which other requests have computed the same tokens.
     """
@@ -315,8 +318,8 @@ def aligned(history: VllmRun, step: Step, request: VllmRequestHistory, tokens: i
 
 
 def last_draft(history: VllmRun, request: VllmRequestHistory) -> int:
-    """Return 1 if a request may compute a draft at the last position, which no document of this
-    revision forbids, and 0 if it may not."""
+    """Return 1 if a request may compute a draft at the last position, because no document of this
+    revision forbids it; otherwise 0."""
     if not request.drafted or history.revision in since("0.25"):
         return 0
     return int(request.drafted > speculation.drafts_to_compute(history.config, request) >= 0)

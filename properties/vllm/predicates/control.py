@@ -24,8 +24,8 @@ def reset_wrongly(history: VllmRun, step: Step) -> str | None:
         if holding is None or event.done == (not holding):
             continue
         if event.done:
-            return f"{event.kind} is done although {', '.join(holding)} hold blocks"
-        return f"{event.kind} is not done, although no request would hold a block"
+            return f"{event.kind} succeeded although {', '.join(holding)} hold blocks"
+        return f"{event.kind} failed, although no request would have held a block"
     return None
 
 
@@ -77,14 +77,18 @@ def _starting(history: VllmRun, step: Step) -> list[tuple[VllmRequestHistory, in
 
 
 def lost_their_place(history: VllmRun, step: Step) -> str | None:
-    """After reset_running_requests, the requests that ran go first, in their old order (V1-R37)."""
+    """After reset_running_requests, the requests that were running go first, in the same order as
+    before (V1-R37)."""
     ran = [request.id for request in _made_wait(history)]
     ran = [name for name in ran if name not in (step.finished or {})]
     line = [*(step.running or ()), *(step.waiting or ())]
     front = [name for name in line if name in history.live][: len(ran)]
     if front == ran:
         return None
-    return f"{', '.join(ran)} ran before the reset; in front are now {', '.join(front) or 'none'}"
+    return (
+        f"{', '.join(ran)} ran before the reset, but the requests in front are "
+        f"{', '.join(front) or 'none'}"
+    )
 
 
 def several_were_made_to_wait(history: VllmRun, step: Step) -> bool:
@@ -92,10 +96,9 @@ def several_were_made_to_wait(history: VllmRun, step: Step) -> bool:
 
 
 def _made_wait(history: VllmRun) -> list[VllmRequestHistory]:
-    """Return the requests that ran before the reset, in order of arrival.
-
-    Return none if other requests may be in front of them: those that are set aside, or for which
-    the encoder has room.
+    """Return the requests that ran before the reset, in order of arrival. Return nothing if other
+    requests may be in front of them: requests that are set aside, or for which the encoder has
+    room.
     """
     config = history.config
     if config["policy"] == "priority" or encoder.encodes(config) or in_flight.depth(config) > 1:

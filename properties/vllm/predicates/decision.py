@@ -21,7 +21,7 @@ from ..history.run import VllmRun, encoded, outputs_after
 
 @cache
 def since(revision: str) -> tuple[str, ...]:
-    """Return the revisions of vLLM from this one on."""
+    """Return the names of this revision of vLLM and all later ones."""
     revisions = SYSTEMS["vllm"].revisions
     return revisions[revisions.index(revision) :]
 
@@ -101,8 +101,8 @@ def place_is_known(history: VllmRun, request: VllmRequestHistory) -> bool:
     """Return whether a request's place follows from its arrival or its priority.
 
     With a connector, requests may be deferred, and a preempted request may be in front of some that
-    arrived earlier. The latter is also possible if it overtook a request for which an encoder had
-    no room, or that lacked a slot for its adapter.
+    arrived earlier. A preempted request may also be in front of earlier ones if it overtook a
+    request that lacked room in the encoder's cache or a slot for its adapter.
     """
     again = request.preemptions > 0 and history.config["policy"] != "priority"
     if not loads.are_made(history.config):
@@ -122,7 +122,7 @@ def _may_overtake(history: VllmRun) -> bool:
 
 def lacks_adapter_slot(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
     """Return whether the requests that run after the admissions of a step use all slots for
-    adapters, none of them for the adapter of this request."""
+    adapters, so that none is left for the adapter of this request."""
     slots, (adapter, _) = history.config.get("max_loras"), request.partition
     if not slots or adapter is None:
         return False
@@ -132,12 +132,13 @@ def lacks_adapter_slot(history: VllmRun, step: Step, request: VllmRequestHistory
 
 
 def _set_aside(history: VllmRun) -> bool:
-    """Return whether preempted requests are set aside, in an order that only the target shows."""
+    """Return whether preempted requests are set aside, in an order that is unknown unless the
+    target shows it."""
     return in_flight.depth(history.config) >= 3 and history.config["policy"] != "priority"
 
 
 def _order_is_shown(history: VllmRun) -> bool:
-    """Return whether only the target shows the order of preempted requests."""
+    """Return whether the order of preempted requests is unknown unless the target shows it."""
     grammars = blocked.can_be(history.config) and history.config["policy"] != "priority"
     return bool(grammars) or _set_aside(history)
 
@@ -262,9 +263,7 @@ def admitted(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 @once
 def missing(history: VllmRun, step: Step) -> dict[str, int | None]:
     """Return how many tokens each scheduled request had left to compute: known tokens and drafts
-    that were neither computed nor cached when it was scheduled.
-
-    None if unknown.
+    that were neither computed nor cached when it was scheduled. A number is None if it is unknown.
     """
     left: dict[str, int | None] = {}
     for name in step.scheduled:
@@ -283,7 +282,8 @@ def behind(history: VllmRun, step: Step, request: VllmRequestHistory) -> int | N
 
 
 def given(history: VllmRun, step: Step, name: str) -> int:
-    """Return for how many tokens a request with drafts or a load certainly has blocks."""
+    """Return the number of tokens for which a request with drafts or a load certainly has
+    blocks."""
     request = history.live.get(name)
     if request is None or not (speculation.drafts(history.config) or request.slots):
         return 0
@@ -317,16 +317,15 @@ def input_missing(history: VllmRun, step: Step, request: VllmRequestHistory, tok
 
 
 def stops_ahead(history: VllmRun) -> int:
-    """Return how many tokens before an input without output a request may stop: those that its
-    drafter reads ahead. Since 0.33.0, it stops right before the input, unless inputs must be
-    whole."""
+    """Return how many tokens before an input without output a request may stop: as many as its
+    drafter reads ahead. Since 0.33.0, it stops right before the input, unless inputs must be whole.
+    """
     before_it = history.revision in since("0.33") and not encoder.are_whole(history.config)
     return 0 if before_it else speculation.read_ahead(history.config)
 
 
 def first_inputs(history: VllmRun, step: Step, request: VllmRequestHistory) -> list[encoder.Input]:
-    """Return the encoder inputs that a request may begin with, as long as its cache hit is
-    unknown."""
+    """Return the encoder inputs with which a request may begin, while its cache hit is unknown."""
     hit = history.max_hit(step, request) if request.inputs and caches(history.config) else 0
     return [image for image in request.inputs if image.start <= hit + stops_ahead(history)]
 
@@ -341,9 +340,9 @@ def encoder_takes(history: VllmRun, step: Step, image: encoder.Input) -> bool:
     """Return whether the encoder has budget and room for one more input in this step, in whatever
     order it computes them.
 
-    The outputs for all inputs of requests that run now, or ran when the step was decided, count as
-    needed. The result is False if the work of the encoder is not shown, or if the step has no room
-    for all tokens of an input.
+    The outputs for all inputs of requests that are running now, or were running when the step was
+    decided, count as needed. The result is False if the work of the encoder is not shown, or if the
+    step has no room for all tokens of an input.
     """
     if step.encoder_inputs is None or step.encoder_dropped is None:
         return False
@@ -395,8 +394,8 @@ def fair_share(history: VllmRun) -> int:
 
 
 def unfinished(history: VllmRun) -> int:
-    """Return the number of unfinished requests when the step is decided; those that are aborted
-    inside the step count."""
+    """Return the number of unfinished requests at the time of the decision, including those that
+    are aborted inside the step."""
     return len(history.live.keys() | history.aborts_inside)
 
 
@@ -442,7 +441,7 @@ def free_unchanged(history: VllmRun, step: Step) -> bool:
 
 
 def _ended_give_back(history: VllmRun, step: Step) -> bool:
-    """Return whether blocks of an ended request may have become free, because its load has landed
+    """Return whether blocks of an ended request may have become free, because its load has finished
     or its blocks were sent; also True if blocks are not shown."""
     if not loads.are_made(history.config):
         return False
@@ -451,7 +450,7 @@ def _ended_give_back(history: VllmRun, step: Step) -> bool:
 
 
 def wants(history: VllmRun, request: VllmRequestHistory) -> int:
-    """Return the most blocks that a running request may take for its next tokens."""
+    """Return the largest number of blocks that a running request may take for its next tokens."""
     over = in_flight.passed_over(history.config, request)
     tokens = 0 if over else request.num_tokens - request.computed
     tokens += speculation.drafts_to_compute(history.config, request)
@@ -461,7 +460,8 @@ def wants(history: VllmRun, request: VllmRequestHistory) -> int:
 
 def round_may_end(history: VllmRun, request: VllmRequestHistory) -> bool:
     """Return whether a running request may lack blocks because decisions in flight still write to
-    those of a preempted one. Later requests are then not scheduled in this step (V1-R24)."""
+    the blocks of a preempted request. Later requests are then not scheduled in this step (V1-R24).
+    """
     if not loads.meet_decisions(history.config) or history.config["num_blocks"] is None:
         return False
     return wants(history, request) > 0

@@ -1,4 +1,4 @@
-"""Parts of a prompt that an encoder computes: within budget and room, once, and in time.
+"""Encoder inputs: they are computed within the budget and the cache's room, only once, and in time.
 
 Source: release 0.33.0, Scheduler._try_schedule_encoder_inputs, EncoderCacheManager, and the model
 runner, which fails with "Encoder cache miss".
@@ -39,7 +39,7 @@ def encoder_budget_exceeded(history: VllmRun, step: Step) -> str | None:
     budget = history.config.get("max_num_encoder_input_tokens", 0)
     if tokens <= budget:
         return None
-    return f"encoder inputs of {tokens} tokens > max_num_encoder_input_tokens {budget}"
+    return f"the encoder computes {tokens} tokens > max_num_encoder_input_tokens {budget}"
 
 
 def encoder_budget_binds(history: VllmRun, step: Step) -> bool:
@@ -56,7 +56,7 @@ def outputs_too_many(history: VllmRun, step: Step) -> str | None:
     )
     if tokens <= room:
         return None
-    return f"encoder outputs of {tokens} tokens are kept > encoder_cache_size {room}"
+    return f"the kept encoder outputs have {tokens} tokens > encoder_cache_size {room}"
 
 
 def some_output_is_dropped(history: VllmRun, step: Step) -> bool:
@@ -110,7 +110,8 @@ def some_request_stops(history: VllmRun, step: Step) -> bool:
 
 
 def dropped_while_read(history: VllmRun, step: Step) -> str | None:
-    """No output is dropped while a running request is in the middle of its input (V1-R34)."""
+    """The output of an input is not dropped while a running request has computed only a part of
+    that input (V1-R34)."""
     dropped = set(step.encoder_dropped or ())
     for request, image in _in_the_middle(history, step):
         if image.name in dropped:
@@ -154,7 +155,8 @@ def _in_the_middle(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHi
 def _reached(
     history: VllmRun, step: Step, ahead: int = 0
 ) -> Iterator[tuple[VllmRequestHistory, Input]]:
-    """Yield requests with the inputs that they reach in the step, or `ahead` tokens after it."""
+    """Yield each request with the inputs that it reaches in the step, or `ahead` tokens after
+    it."""
     for request in scheduled(history, step):
         if not request.inputs or behind(history, step, request) is None:
             continue
@@ -166,7 +168,8 @@ def _reached(
 
 
 def _stops(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, Input]]:
-    """Yield requests with the encoder input at which they stop although they could continue."""
+    """Yield each request that stops at an encoder input although it could continue, together with
+    that input."""
     if history.pause == "pause_all":
         return
     outputs = outputs_after(history, step)

@@ -1,4 +1,4 @@
-"""KV groups after the first: windows that slide, Mamba states, and hits that are whole.
+"""KV groups after the first: sliding windows, Mamba states, and whole prefix hits.
 
 Source: release 0.33.0, SlidingWindowManager, MambaManager, HybridKVCacheCoordinator,
 KVCacheManager.
@@ -14,6 +14,7 @@ from ...rules.pool import blocks_for, free_when_decided, held_after, hit_too_sho
 from ...rules.predicate import Predicate
 from ..history import in_flight, mamba, speculation
 from ..history.groups import (
+    BUFFER,
     MAMBA,
     NULL_BLOCK,
     Group,
@@ -39,10 +40,9 @@ from .decision import admitted, kept, since, waited_before
 def computing(
     history: VllmRun, step: Step
 ) -> Iterator[tuple[VllmRequestHistory, int, tuple[int, ...], int]]:
-    """Yield an item for each request that computes and stays, and for each group after the first.
-
-    An item has the request, the number of the group, its table after the step, and the first block
-    that it reads in the step.
+    """For each request that computes and stays, and each group after the first, yield the request,
+    the number of the group, the request's table in it after the step, and the first block that it
+    reads in the step.
     """
     for number, group in enumerate(further(history.config)):
         for name in step.scheduled:
@@ -73,7 +73,8 @@ def kept_out_of_the_window(history: VllmRun, step: Step) -> str | None:
 def first_read_in_flight(
     history: VllmRun, request: VllmRequestHistory, number: int, first: int
 ) -> int:
-    """Return the first block that the step (from `first` on) or one in flight reads."""
+    """Return the first block that is read by the current step, which reads from block `first` on,
+    or by a step in flight."""
     if not request.begun:
         return first
     return first_block_read(history.config, further(history.config)[number], request.settled)
@@ -145,7 +146,7 @@ def hit_inside_a_block(history: VllmRun, step: Step) -> str | None:
     for request in _with_hit(history, step):
         hit = history.hit_now(step, request) or 0
         for number, group in enumerate(further(history.config)):
-            if hit % group.size:
+            if hit % group.size and group.kind != BUFFER:
                 return (
                     f"{request.id} finds {hit} tokens, which end inside a block of group "
                     f"{number + 1} ({group.size} tokens)"
@@ -166,28 +167,32 @@ def _with_hit(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def not_loaded(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the requests that start in this step with what they find in the cache alone."""
+    """Return the requests that start in this step and load nothing, so that they skip only cached
+    tokens."""
     return [request for request in admitted(history, step) if not request.tokens_loading]
 
 
 def hit_not_whole(history: VllmRun, step: Step) -> str | None:
-    """The blocks of a hit that a group reads hold the request's own tokens in this group
+    """Those blocks of a hit that a group reads hold the request's own tokens in this group
     (V1-R53)."""
     known = groups_after(history, step)
     for request, number, table, first in _hits(history, step):
         hit = history.hit_now(step, request) or 0
         group = further(history.config)[number]
-        for place in range(first, hit // group.size):
+        for place in range(first, group.full_blocks(hit)):
             block = table[place] if place < len(table) else NULL_BLOCK
             if block != NULL_BLOCK and is_mamba(history, number):
                 continue  # V1-R57
             content = number, content_until(group, request, place)
             if block == NULL_BLOCK:
-                return f"{request.id} finds {hit} tokens; group {number + 1} lacks block {place}"
+                return (
+                    f"{request.id} finds {hit} tokens, but group {number + 1} does not have "
+                    f"block {place}"
+                )
             if known.holds.get(block) != content and content not in known.unseen:
                 return (
-                    f"{request.id} finds {hit} tokens; block {block} of group {number + 1} does "
-                    f"not hold those of its block {place}"
+                    f"{request.id} finds {hit} tokens, but block {block} of group {number + 1} "
+                    f"does not hold the tokens of its block {place}"
                 )
     return None
 
@@ -242,7 +247,7 @@ def rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, in
         ahead = speculation.slots(history.config, end)
         ends = [end if group.kind == MAMBA else ahead for group in beside]
         others = (
-            new_blocks(history.config, group, group.blocks_for(end), hit // group.size)
+            new_blocks(history.config, group, group.blocks_for(end), group.full_blocks(hit))
             for group, end in zip(beside, ends, strict=True)
         )
         needed = blocks_for(history, ahead) - cached + sum(others)
@@ -251,11 +256,11 @@ def rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, in
             others = (reserved(history, group, request.num_tokens, hit) for group in beside)
             needed = max(needed, whole - cached + sum(others))
         own = [(step.blocks or {})[request.id], *(step.group_blocks or {}).get(request.id, ())]
-        sizes = (size, *(group.size for group in beside))
+        hits = (cached, *(group.full_blocks(hit) for group in beside))
         needed += sum(
             block != NULL_BLOCK and block not in held
-            for table, each in zip(own, sizes, strict=False)
-            for block in table[: hit // each]
+            for table, blocks in zip(own, hits, strict=False)
+            for block in table[:blocks]
         )
         yield request, needed, int(history.config["num_blocks"]) - len(held)
         held |= set(tables[request.id])
@@ -266,7 +271,7 @@ def reserved(history: VllmRun, group: Group, tokens: int, hit: int) -> int:
     which `hit` are cached."""
     whole = group.blocks_for(tokens)
     places = whole if group.kind == MAMBA else at_most(history.config, group, tokens)
-    return new_blocks(history.config, group, places, hit // group.size)
+    return new_blocks(history.config, group, places, group.full_blocks(hit))
 
 
 def a_window_saves_room(history: VllmRun, step: Step) -> bool:
@@ -302,8 +307,8 @@ def groups_share_the_pool(history: VllmRun, step: Step) -> bool:
 
 
 def hit_of_groups_missed(history: VllmRun, step: Step) -> str | None:
-    """A starting request finds those of its tokens that a running request holds in every group
-    (V1-R96)."""
+    """A starting request finds every token that a running request shares with it and holds in every
+    group (V1-R96)."""
     return hit_too_short(
         history,
         step,
@@ -318,9 +323,9 @@ def groups_hold_something(history: VllmRun, step: Step) -> bool:
 
 @once
 def held_of(history: VllmRun, step: Step) -> dict[str, int]:
-    """Map each starting request to the number of tokens that it must find. They end at the last
-    place where a hit may end and where a running request holds, in each group, the blocks that are
-    read there.
+    """Map each starting request to the number of tokens that it must find. These tokens end at the
+    last place where a hit may end and where a running request holds, in each group, all blocks that
+    are read there.
 
     With a drafter that reads ahead, the two requests must share the tokens up to the next such
     place. Blocks of a decision that has not completed do not count, since they may not be published
@@ -351,14 +356,14 @@ def _holds_hit(
     history: VllmRun, step: Step, other: VllmRequestHistory, end: int, beyond: int
 ) -> bool:
     """Return whether a request holds, in each group after the first, the blocks that a hit of `end`
-    tokens reads, and one more with a drafter that reads ahead."""
+    tokens reads, plus one if the drafter reads ahead."""
     tables, known = (step.group_blocks or {}).get(other.id, ()), state_of(history).groups
     if len(tables) < len(further(history.config)):
         return False
     for number, group in enumerate(further(history.config)):
         reads_on = group.size if beyond and group.kind != MAMBA else 0
         first = first_block_read(history.config, group, end)
-        for place in range(first, (end + reads_on) // group.size):
+        for place in range(first, group.full_blocks(end + reads_on)):
             held = tables[number][place] if place < len(tables[number]) else NULL_BLOCK
             if known.holds.get(held) != (number, content_until(group, other, place)):
                 return False
@@ -407,8 +412,8 @@ def states(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, i
     """Yield each Mamba state that a request reads in the step: the request, the number of the
     group, the block, and the tokens up to the state.
 
-    After drafts, a request may read the state after any of them, wherever the worker has left it.
-    A prefill has no drafts.
+    If drafts were computed, the request may read the state after any of them, in whichever block
+    the worker has left it. A prefill has no drafts.
     """
     drafts = speculation.drafts(history.config)
     for request, number, table, first in computing(history, step):

@@ -1,4 +1,4 @@
-"""Decisions in flight: which requests are passed over or not admitted, and which tokens arrive.
+"""Decisions in flight: which requests are skipped or not admitted, and which tokens arrive.
 
 Source: release 0.28.0: the scheduler's comments on tokens that are in flight, AsyncScheduler;
 chunked-prefill chapter, the code of the running clamp (num_output_placeholders).
@@ -7,7 +7,7 @@ chunked-prefill chapter, the code of the running clamp (num_output_placeholders)
 from ....model.observation import Step
 from ...rules.pool import blocks_for
 from ...rules.predicate import Predicate
-from ..history import in_flight, speculation
+from ..history import cadence, in_flight, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun, state_of
 from .budget import scheduled
@@ -31,8 +31,8 @@ def lookahead_without_block(history: VllmRun, step: Step) -> str | None:
         held, slots = (step.blocks or {}).get(request.id), given(history, step, request.id)
         if held is not None and len(held) < blocks_for(history, slots):
             return (
-                f"{request.id} holds {len(held)} blocks; what it computes and {ahead} tokens of "
-                f"lookahead need {blocks_for(history, slots)}"
+                f"{request.id} holds {len(held)} blocks; its computed tokens and {ahead} tokens "
+                f"of lookahead need {blocks_for(history, slots)}"
             )
     return None
 
@@ -61,8 +61,8 @@ def verified_wrongly(history: VllmRun, step: Step) -> str | None:
         )
         if tokens != due:
             return (
-                f"{request.id} emits {tokens} tokens; {right} of its {drafts} drafts are right: "
-                f"{due} are due"
+                f"{request.id} emits {tokens} tokens; {right} of its {drafts} drafts are "
+                f"correct, so it must emit {due}"
             )
     return None
 
@@ -118,8 +118,13 @@ def scheduled_for_nothing(history: VllmRun, step: Step) -> str | None:
             return None
         elif input_missing(history, step, request, request.computed):
             continue  # the request stops at that input, and the round continues (V1-R33)
+        elif cadence.may_wait(history, request):
+            continue  # V1-R97
         elif passed and request.id not in step.scheduled and remaining > 0 and not step.preempted:
-            return f"{request.id} has no turn, behind {passed.id}, which has nothing to compute"
+            return (
+                f"{request.id} is not scheduled, although {passed.id} in front of it has nothing "
+                "to compute"
+            )
     return None
 
 
@@ -150,7 +155,7 @@ def out_of_turn(history: VllmRun, step: Step) -> str | None:
             return f"{name} emits token {place} of its output after {request.emitted} arrived"
     for name, tokens in (step.emitted or {}).items():
         if tokens and step.emitted_at is not None and name not in step.emitted_at:
-            return f"{name} emits {tokens} tokens, but emitted_at does not say which"
+            return f"{name} emits {tokens} tokens, but emitted_at does not give their position"
     return None
 
 

@@ -1,4 +1,4 @@
-"""Parked requests: they keep their blocks until the load has landed, take no blocks that others
+"""Parked requests: they keep their blocks until the load has finished, take no blocks that others
 need, and go first.
 
 Source: release 0.33.0, comments of the scheduler on asynchronous KV loads.
@@ -27,9 +27,9 @@ from .preemption import keeps_blocks, taken_without_need
 
 
 def runs_too_early(history: VllmRun, step: Step, *, until_next: bool = True) -> str | None:
-    """A parked request is not scheduled, and keeps its blocks, until its load has landed or, with
+    """A parked request is not scheduled, and keeps its blocks, until its load has finished or, with
     `until_next`, until the decision after that. If it was aborted, its blocks become free when the
-    load lands, and not earlier (V1-R20, GEN-R16)."""
+    load finishes, and not earlier (V1-R20, GEN-R16)."""
     now, before = step.blocks or {}, (history.last.blocks if history.last else None) or {}
     for request in history.requests.values():
         if not loads.loading(request) or loads.is_sent(request):
@@ -53,13 +53,13 @@ def runs_too_early(history: VllmRun, step: Step, *, until_next: bool = True) -> 
         if loads.is_sent(ended):
             continue
         if history.step > (ended.ended_at or 0) + decisions_still_to_come(history):
-            return f"{name} was aborted and its load has landed, but it still holds blocks"
+            return f"{name} was aborted and its load has finished, but it still holds blocks"
     return None
 
 
 def decisions_still_to_come(history: VllmRun) -> int:
-    """Return the most steps until the decisions in flight have completed, and as many decisions
-    after them; 0 if loads never meet decisions."""
+    """Return the largest number of steps until the decisions in flight, and as many after them,
+    have completed. Return 0 if no load can begin while a decision is in flight."""
     return 2 * in_flight.depth(history.config) if loads.meet_decisions(history.config) else 0
 
 
@@ -69,7 +69,7 @@ def one_is_loading(history: VllmRun, step: Step) -> bool:
 
 def takes_what_others_need(history: VllmRun, step: Step) -> str | None:
     """A load begins only if enough blocks stay free for other parked requests, for prefills, and
-    for the lookahead of the request's own first step (V1-R21)."""
+    for the lookahead in the first step of the request itself (V1-R21)."""
     newly = loads.newly_parked(history.live, step)
     if not newly or not nothing_else_changes(history, step):
         return None
@@ -95,8 +95,8 @@ def one_begins_beside_others(history: VllmRun, step: Step) -> bool:
 
 
 def waits_though_loaded(history: VllmRun, step: Step) -> str | None:
-    """The first request whose load has landed is admitted, before all others, if budget, a slot and
-    blocks for all its tokens are left and nothing was preempted (V1-R22)."""
+    """The first request whose load has finished is admitted, before all others, if budget, a slot
+    and blocks for all its tokens are left and nothing was preempted (V1-R22)."""
     request = first_landed(history, step)
     if request is None or request.id in step.scheduled or not nothing_else_changes(history, step):
         return None
@@ -119,8 +119,8 @@ def waits_though_loaded(history: VllmRun, step: Step) -> str | None:
     if needed + reserve > free:
         return None
     return (
-        f"{request.id}, whose load has landed, waits although {budget} tokens of the budget and a "
-        f"slot are left, and it needs {needed} blocks of {free} free ones"
+        f"{request.id}, whose load has finished, waits although {budget} tokens of the budget "
+        f"and a slot are left, and it needs {needed} blocks of {free} free ones"
     )
 
 
@@ -163,7 +163,8 @@ def gone_and_computed(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def last_written(history: VllmRun, request: VllmRequestHistory) -> int | None:
-    """Return the block of a request's last computed token, if the request was seen to hold it."""
+    """Return the block of a request's last computed token, if the target has shown that the request
+    holds it."""
     number = ((request.computed or request.recompute_from) - 1) // history.config["block_size"]
     return request.blocks[number] if 0 <= number < len(request.blocks) else None
 
@@ -217,7 +218,7 @@ def one_is_sent(history: VllmRun, step: Step) -> bool:
 
 
 def builds_on_what_failed(history: VllmRun, step: Step) -> str | None:
-    """After a partly failed load, a request skips only tokens that were loaded or are cached
+    """After a load that failed in part, a request skips only tokens that were loaded or are cached
     (V1-R26)."""
     for request in joins_after_a_failure(history, step):
         start = (step.computed or {}).get(request.id, 0) - step.scheduled[request.id]
@@ -225,7 +226,7 @@ def builds_on_what_failed(history: VllmRun, step: Step) -> str | None:
         most = max(right, cached_elsewhere(history, step, request))
         if start > most:
             return (
-                f"{request.id} starts from {start} tokens, although its load failed from token "
+                f"{request.id} starts at token {start}, although its load failed from token "
                 f"{request.load_fails_at} on"
             )
     return None
@@ -236,7 +237,8 @@ def one_joins_after_a_failure(history: VllmRun, step: Step) -> bool:
 
 
 def joins_after_a_failure(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the requests that start for the first time in this step after a partly failed load.
+    """Return the requests that start for the first time in this step, after a load that failed in
+    part.
 
     V1-R26 does not say from where a preempted request restarts; ALL-R11 checks the content of its
     blocks.
@@ -258,7 +260,8 @@ def cached_elsewhere(history: VllmRun, step: Step, request: VllmRequestHistory) 
 
 
 def outlives_its_failed_load(history: VllmRun, step: Step) -> str | None:
-    """With the policy `fail`, a request ends when its load has failed, and only then (V1-R28)."""
+    """Under the policy `fail`, a request ends with an error if and only if its load has failed
+    (V1-R28)."""
     failed = fail_now(history, step)
     for request in failed:
         ended = (step.finished or {}).get(request.id)
@@ -275,7 +278,7 @@ def outlives_its_failed_load(history: VllmRun, step: Step) -> str | None:
     }
     for name, reason in (step.finished or {}).items():
         if reason == "error" and name not in may_end:
-            return f"{name} ends with an error, but no failed load of it ends in this step"
+            return f"{name} ends with an error, but none of its loads fails in this step"
     return None
 
 
@@ -310,8 +313,8 @@ def computes_what_can_be_loaded(history: VllmRun, step: Step) -> str | None:
             continue
         if (loadable := loads.offered(history.config, request)) > hit:
             return (
-                f"{request.id} computes its tokens from {hit} on, although the connector has "
-                f"{loadable}"
+                f"{request.id} computes its tokens from token {hit} on, although the connector "
+                f"has {loadable} tokens"
             )
     return None
 
@@ -346,9 +349,9 @@ def one_fails_in_its_step(history: VllmRun, step: Step) -> bool:
 
 
 def first_landed(history: VllmRun, step: Step) -> VllmRequestHistory | None:
-    """Return the first request whose load has landed, of those that were parked before the step.
-
-    Return None if a request that lost its blocks to a failed load may be in front of it.
+    """Among the requests that were parked before the step, return the first whose load has
+    finished. Return None if a request that has lost its blocks after a failed load may be in front
+    of it.
     """
     if not loads.are_made(history.config):
         return None  # sessions may be parked
@@ -362,7 +365,7 @@ def first_landed(history: VllmRun, step: Step) -> VllmRequestHistory | None:
 
 
 def lost_its_blocks(request: VllmRequestHistory) -> bool:
-    """Return whether an unstarted request's load has failed, perhaps from its first block on."""
+    """Return whether the load of an unstarted request has failed, perhaps in its first block."""
     over = request.parked_since is not None and not loads.loading(request)
     return over and request.load_fails_at is not None and not request.started
 
@@ -378,8 +381,8 @@ def nothing_else_changes(history: VllmRun, step: Step) -> bool:
 
 
 def missing_blocks(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Return how many blocks a request lacks for all its known tokens, in a further group at most
-    those that admission reserves."""
+    """Return how many blocks a request lacks for all its known tokens. In a group after the first,
+    count at most the blocks that admission reserves."""
     tokens = request.num_tokens
     return lacks(history, step, request, tokens) + lacks_beside(
         history, step, request, lambda group: groups.at_most(history.config, group, tokens)
@@ -403,8 +406,8 @@ def lacks_beside(
     request: VllmRequestHistory,
     needs: Callable[[groups.Group], int],
 ) -> int:
-    """Return how many blocks a request lacks in the groups after the first; `needs` gives the
-    blocks that it needs in a group."""
+    """Return how many blocks a request lacks in the groups after the first. `needs` returns how
+    many it needs in a group."""
     tables = (step.group_blocks or {}).get(request.id, ())
     further = zip(groups.further(history.config), tables, strict=False)
     return sum(max(needs(group) - len(table), 0) for group, table in further)

@@ -14,7 +14,7 @@ from .decision import admitted, kept, key, names, preempted, ran_before, wants, 
 
 
 def victim_not_the_tail(history: VllmRun, step: Step) -> str | None:
-    """Under FCFS, those admitted last are preempted (V1CP-R13)."""
+    """Under FCFS, the requests admitted last are preempted (V1CP-R13)."""
     gone = preempted(history, step)
     before = ran_before(history)
     if history.config["policy"] == "priority" or not gone:
@@ -70,8 +70,8 @@ def preempts_by_priority(history: VllmRun, step: Step) -> bool:
 
 
 def needless_preemption(history: VllmRun, step: Step) -> str | None:
-    """Blocks are taken from a request only if running requests need more than are free, including
-    those freed by earlier preemptions (V1-R05).
+    """A request is preempted only if running requests need more blocks than are free, including the
+    blocks freed by earlier preemptions (V1-R05).
 
     If a preempted request may keep its blocks, V1-R24 applies instead.
     """
@@ -112,7 +112,7 @@ def taken_without_need(history: VllmRun, step: Step) -> str | None:
     return (
         f"{names(gone)} preempted, although running requests needed at most {needed} blocks, and "
         f"{free}{f' (including those of {others})' if others else ''} were free before "
-        f"{last.id} gave up its own"
+        f"{last.id} gave back its blocks"
     )
 
 
@@ -152,8 +152,8 @@ def someone_is_preempted(history: VllmRun, step: Step) -> bool:
 
 
 def newcomer_before_preempted(history: VllmRun, step: Step) -> str | None:
-    """Under FCFS, a preempted request waits in front of all that have never started, and of those
-    that were preempted in an earlier step (V1CP-R17).
+    """Under FCFS, a preempted request waits in front of all requests that have never started or
+    were preempted in an earlier step (V1CP-R17).
 
     A session that lost its blocks between two turns keeps its place; one whose turn ends gets a new
     place (V1-R47).
@@ -184,7 +184,8 @@ def newcomer_before_preempted(history: VllmRun, step: Step) -> str | None:
 
 
 def _set_aside_again(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """Return whether a preempted request may be in front because it waits for something else."""
+    """Return whether a preempted request may be in front because it waits for something other than
+    blocks."""
     return was_set_aside(history, request) or in_flight.depth(history.config) > 1
 
 
@@ -212,8 +213,8 @@ def prompt_goes_on(history: VllmRun, step: Step) -> bool:
 
 
 def _parked(history: VllmRun, step: Step | None) -> tuple[str, ...]:
-    """Return the parked sessions; if the step does not show which requests are parked, return all.
-    V1-R45 judges whether a turn of a parked session has ended."""
+    """Return the parked sessions, or all sessions if the step does not show which requests are
+    parked. V1-R45 judges whether a turn of a parked session has ended."""
     if step is None or not sessions.are_held(history.config):
         return ()
     return tuple(history.live) if step.parked is None else step.parked

@@ -1,4 +1,4 @@
-"""The queue of each request, the order in the queues, and which request goes first.
+"""Which queue a request is in, the order of the queues, and which request goes first.
 
 Source: cheat-sheet, "schedule() shape", "The four/five invariants" and "Gotchas".
 """
@@ -13,11 +13,12 @@ from ...history.content import surely_shared
 from ...history.prefix_hits import caches
 from ...rules.pool import blocks_before, blocks_for
 from ...rules.predicate import Predicate
-from ..history import groups, in_flight, loads, speculation
+from ..history import cadence, groups, in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
 from .decision import (
     admitted,
+    behind,
     first_inputs,
     free_unchanged,
     input_missing,
@@ -156,10 +157,35 @@ def admitted_after_preemption(history: VllmRun, step: Step) -> str | None:
 
 
 def preempts_with_a_queue(history: VllmRun, step: Step) -> bool:
-    """A step preempts a request, and budget and a slot are left for a waiting one."""
+    """A step preempts a request, although budget and a slot are left for a waiting request."""
     budget = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     left = slots(history) - len(kept(history, step))
     return bool(step.preempted) and budget > 0 and left > 0
+
+
+def prefill_too_early(history: VllmRun, step: Step) -> str | None:
+    """While requests decode, fewer than prefill_schedule_interval steps after a prefill compute
+    none (V1-R97)."""
+    if not cadence.holds(history):
+        return None
+    early = [r for r in kept(history, step) if cadence.goes_on(history, r)]
+    early += [r for r in admitted(history, step) if (behind(history, step, r) or 0) > 1]
+    for request in early:
+        if tokens := step.scheduled.get(request.id):
+            every = cadence.interval(history.config)
+            return (
+                f"{request.id} computes {tokens} tokens of its prefill less than {every} steps "
+                "after the last prefill, while others decode"
+            )
+    return None
+
+
+def prefills_are_held(history: VllmRun, step: Step) -> bool:
+    return bool(cadence.holds(history)) and any(
+        request.id not in step.scheduled
+        for request in (*waited_before(history), *ran_before(history))
+        if cadence.goes_on(history, request) or not request.started
+    )
 
 
 def needless_wait(history: VllmRun, step: Step) -> str | None:
@@ -183,6 +209,8 @@ def needless_wait(history: VllmRun, step: Step) -> str | None:
 
 def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
     request = next(may_go(history, step), None)
+    if cadence.holds(history) is not False:  # V1-R97
+        return None
     if request is None or step.preempted or not _is_surely_first(history, step, request):
         return None
     run = kept(history, step) + admitted(history, step)
@@ -216,8 +244,8 @@ def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
 
 
 def _state_may_be_missing(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether another request may compute, in this very step, the Mamba state from which
-    this one must start (V1-R57)."""
+    """Return whether another request may compute the Mamba state that this request starts from in
+    this very step (V1-R57)."""
     size = int(history.config["block_size"])
     return groups.caches_states(history.config) and history.max_hit(step, request) >= size
 
@@ -235,9 +263,8 @@ def _is_surely_first(history: VllmRun, step: Step, request: VllmRequestHistory) 
 
 
 def _goes_next(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """Return whether, with a connector, this request is certainly first in line.
-
-    It is if no request is parked or deferred and the connector has no more tokens of this one.
+    """Return whether this request is certainly first in line if there is a connector. It is if no
+    request is parked or deferred, and the connector has no further tokens of this request.
     """
     parked = bool(history.last is not None and history.last.parked)
     return not parked and not loads.is_new(history.config, request)
@@ -279,8 +306,8 @@ def someone_joins(history: VllmRun, step: Step) -> bool:
 def passed_by(history: VllmRun, step: Step) -> str | None:
     """Every running request is scheduled while the budget lasts (V1-P01).
 
-    Under the priority policy, the requests behind one that is its own victim may get nothing. In
-    some revisions, they are still scheduled.
+    Under the priority policy, requests behind one that preempted itself may get no tokens. In some
+    revisions, they are still scheduled.
     """
     budget = history.config["max_num_batched_tokens"]
     if history.pause == "pause_all" or sum(step.scheduled.values()) >= budget:
@@ -296,6 +323,7 @@ def passed_by(history: VllmRun, step: Step) -> str | None:
         for request in without
         if not input_missing(history, step, request, request.computed)
         and not lacks_budget_for_a_block(history, step)
+        and not cadence.may_wait(history, request)
     ]
     if not skipped or any(
         round_may_end(history, request) for request in without[: without.index(skipped[0]) + 1]
@@ -312,7 +340,7 @@ def passed_by(history: VllmRun, step: Step) -> str | None:
         ]
         if ended_at and before.index(skipped[0]) > ended_at[0]:
             return None
-    return f"{names(skipped)} not scheduled, although running and the budget is not spent"
+    return f"{names(skipped)} not scheduled, although running and budget is left"
 
 
 def several_run(history: VllmRun, step: Step) -> bool:
@@ -334,5 +362,6 @@ PREDICATES = {
         reads=("finished", "preempted", "running", "scheduled", "waiting"),
     ),
     "V1-P01": Predicate(passed_by, several_run),
+    "V1-R97": Predicate(prefill_too_early, prefills_are_held, only_with=cadence.is_kept),
     "V1-R07": Predicate(needless_wait, someone_joins),
 }

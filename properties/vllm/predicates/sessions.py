@@ -97,7 +97,7 @@ def out_of_place(history: VllmRun, step: Step) -> str | None:
 
 
 def places(history: VllmRun, step: Step) -> list[str]:
-    """Return the sessions whose turn ends in this step and the requests that waited before, in the
+    """Return the requests that waited before and the sessions whose turn ends in this step, in the
     order in which they must wait; return nothing if the order is unknown."""
     if not sessions.are_held(history.config) or not order_is_known(history):
         return []
@@ -140,7 +140,7 @@ def wait_for_each_other(history: VllmRun, step: Step) -> str | None:
     lost = [request.id for request in gone if request.between_turns]
     stuck = not (kept(history, step) or sessions.awaiting(history.live))
     if lost and not stuck:
-        return f"{', '.join(lost)} gave blocks back, although another request can go on"
+        return f"{', '.join(lost)} gave blocks back, although another request can continue"
     holding = [r.id for r in history.live.values() if r.between_turns and r.tokens_loading]
     if lost or not stuck or not holding or step.scheduled or history.aborts_inside:
         return None

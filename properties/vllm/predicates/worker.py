@@ -1,4 +1,5 @@
-"""What the worker is told: each request that it computes, with its blocks, counts and tokens.
+"""The scheduler's messages to the worker: each request that it computes, with its blocks, counts
+and tokens.
 
 Source: release 0.33.0: SchedulerOutput, CachedRequestData and GPUModelRunner._update_states, with
 the comments on what is appended, replaced and removed.
@@ -21,18 +22,19 @@ def told(step: Step) -> Sent:
 
 
 def addressed(history: VllmRun, step: Step) -> Iterator[VllmRequestHistory]:
-    """Yield the unfinished requests about which the worker is told something."""
+    """Yield the unfinished requests about which the worker gets a message."""
     for name in told(step).computed:
         if (request := history.live.get(name)) is not None:
             yield request
 
 
 def unknown_to_the_worker(history: VllmRun, step: Step) -> str | None:
-    """The worker is sent each scheduled request, whole or in part as it needs it (V1-R70)."""
+    """The worker is sent each scheduled request: as a whole if it does not have the request,
+    otherwise only the changes (V1-R70)."""
     sent = told(step)
     if not step.scheduled.keys() <= sent.computed.keys():
         name = next(name for name in step.scheduled if name not in sent.computed)
-        return f"{name} is scheduled, but the worker is not told"
+        return f"{name} is scheduled, but the worker is not told about it"
     holds = without_dropped(state_of(history).worker, sent)
     for request in addressed(history, step):
         name = request.id
@@ -70,8 +72,8 @@ def table_differs(history: VllmRun, step: Step) -> str | None:
 
 
 def difference(own: Tables, other: Tables) -> tuple[int, int] | None:
-    """Return the group and the place of the first block in which two tables differ; None if the
-    only difference is that the scheduler gave some blocks back."""
+    """Return the group and the index of the first block in which two tables differ, or None if the
+    only difference is that the scheduler has taken some blocks back."""
     for number in range(max(len(own), len(other))):
         table = own[number] if number < len(own) else ()
         others = other[number] if number < len(other) else ()

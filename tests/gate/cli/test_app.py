@@ -130,11 +130,11 @@ def test_wrong_input_is_one_line_and_exit_2(words, says, run, folder):
         ({"config": {"prefix_caching": "yes"}}, "$.config.prefix_caching: 'yes': Expected `bool`"),
         (
             {"config": {"long_output_priority": True}},
-            "$.config.long_output_priority: true belongs to decode pausing, which revision sound",
+            "$.config.long_output_priority: true needs decode pausing, which revision sound",
         ),
         (
             {"revision": "2.5.2", "config": {"num_blocks": 511}},
-            "$.config.num_blocks: 511 cannot hold a request of max_model_len tokens",
+            "$.config.num_blocks: 511 blocks cannot hold a request of max_model_len tokens",
         ),
         (
             {"revision": "2.6.3"},

@@ -58,7 +58,7 @@ def test_a_trace_of_the_model_holds_and_matches_it_whole(run):
     assert "held           ALL-R07  " in result.out
     assert "held           SPY-R22  one token per decoding request (exercised in " in result.out
     assert "t: 1 run, 13 steps\n" in result.out
-    assert "spyre 2.1.2 makes the recorded decisions in the run\n" in result.out
+    assert "spyre 2.1.2 makes the same decisions in the run\n" in result.out
     last = result.out.splitlines()[-1]
     assert last == "schedproof model of spyre 2.1.2 against 2.1.2: conforms (4 held, 0 broken)"
 
@@ -68,7 +68,7 @@ def test_nobody_needs_to_know_where_a_request_ends(run):
     result = run("check-trace", "t", "--explain", "--rule", "ALL-R04,ALL-R07")
     assert (result.code, result.err) == (0, "")
     assert "held           ALL-R04" in result.out
-    assert "spyre 2.1.2 makes the recorded decisions in the run" in result.out
+    assert "spyre 2.1.2 makes the same decisions in the run" in result.out
 
 
 def test_without_explain_no_model_is_run_and_lockstep_no_rule(run):
@@ -175,7 +175,7 @@ def test_a_trace_of_another_revision_is_recognised(run):
     written(Path("t"), lines)
     result = run("check-trace", "t", "--explain", "--max-failures", "1")
     assert result.code == 1
-    assert "spyre 2.5.2 makes the recorded decisions in the run\n" in result.out
+    assert "spyre 2.5.2 makes the same decisions in the run\n" in result.out
     assert "    spyre 2.5.2: all steps match\n" in result.out
     assert "spyre sound decides" not in result.out
     meant = run("check-trace", "t", "--revision", "2.5.2", "--explain", "--rule", "ALL-R07")
@@ -299,7 +299,10 @@ def test_a_step_without_its_reply_is_no_pass_and_no_excuse(run):
         (["t", "--revision", "head"], "t: line 1: $.revision: 'head' is not a revision of spyre"),
         (["t", "--rule", "SPY-R99"], "no rule 'SPY-R99'; did you mean"),
         (["t", "--rule", ","], "--rule: ',' names no rule; "),
-        (["t", "--rule", "ALL-R07"], "--rule: ALL-R07 compares with the model; valid: with --exp"),
+        (
+            ["t", "--rule", "ALL-R07"],
+            "--rule: ALL-R07 compares with the model; valid only together with --exp",
+        ),
         (["t", "--max-failures", "-1"], "--max-failures: -1; valid: at least 0"),
         (["t", "--json", "no/f"], "--json: no/f: the folder no does not exist"),
         (["t", "--json", "t"], "--json: t is the trace itself; valid: another file"),
@@ -330,7 +333,7 @@ def test_ctrl_c_leaves_a_verdict_on_what_was_read(run, monkeypatch):
     written(Path("t"), recorded(scenario()))
     result = run("check-trace", "t")
     assert result.code == 3
-    assert "schedproof: interrupted: the verdict covers only the lines before 19" in result.err
+    assert "schedproof: interrupted: the verdict covers only the lines before line 19" in result.err
     assert "t: 1 run, 5 steps\n" in result.out
 
 

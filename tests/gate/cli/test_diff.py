@@ -162,7 +162,7 @@ def test_a_baseline_of_a_target_without_features_is_recorded_and_compared(diff):
 @pytest.mark.slow
 def test_targets_without_a_scale_in_common_are_one_line(diff):
     diff("toys:NoScale", "model", "--system", "vllm").refused(
-        "no scale is accepted by both targets: small (A: "
+        "there is no scale that both targets accept: small (A: "
     )
 
 
@@ -208,7 +208,8 @@ def test_two_systems_are_asked_in_common_terms_and_each_gets_a_file_of_its_own(d
         "num_lookahead_tokens 0, "
         "num_speculative_tokens 0, num_speculative_tokens_per_batch_size null, "
         "pipeline_parallel_size 1, "
-        'policy "fcfs", prefix_cache_retention_interval null, reserve_full_isl true, '
+        'policy "fcfs", prefill_schedule_interval 1, prefix_cache_retention_interval null, '
+        "reserve_full_isl true, "
         "reused_ids false, streaming_inputs false, structured_outputs false, "
         "synchronous_loads false, watermark 0.0" in result.out
     )
@@ -366,9 +367,12 @@ def test_ids_in_a_baseline_are_hostile(diff):
         (["model", "--save", "f", "--since", "g"], "--save: f: contradicts --since"),
         (["model", "--save", "no/f"], "--save: no/f: the folder no does not exist"),
         (["model", "--save", "f", "--json", "j"], "--json: j: --save compares nothing"),
-        (["model", "--since", "f", "--seed", "-1"], "--seed: -1: --since sets this itself"),
+        (["model", "--since", "f", "--seed", "-1"], "--seed: -1: --since determines this itself"),
         (["model", "--since", "f"], "f: cannot be read (No such file or directory)"),
-        (["model", "--since", "f", "--system", "vllm"], "--system: vllm: --since sets this itself"),
+        (
+            ["model", "--since", "f", "--system", "vllm"],
+            "--system: vllm: --since determines this itself",
+        ),
         (
             ["model", "model", "--config", "x=1"],
             "--config: 'x=1'; valid: KEY=VALUE with block_size",

@@ -188,7 +188,7 @@ def test_a_wrong_row_of_mooncake_is_one_line_with_its_field(run, row, problem):
         (
             "azure",
             AZURE.splitlines()[0],
-            "the file ends before row 1; valid: --from with a row of the fi",
+            "the file ends before row 1; valid: --from ROW, with a row that",
         ),
         ("azure", AZURE.replace("480", '"480'), "not CSV: unexpected end of data"),
         ("burstgpt", BURSTGPT.replace("5.5", "nan"), "line 3: Timestamp: nan; valid: a finite nu"),

@@ -93,7 +93,7 @@ def linked(path, to):
         (ADAPTER, lambda path: linked(path, path.name), f"{ADAPTER}: not a regular file"),
         (ADAPTER, lambda path: linked(path, "nowhere"), f"{ADAPTER}: not a regular file"),
         (ADAPTER, Path.mkdir, f"{ADAPTER}: not a regular file"),
-        (HOOK, os.mkfifo, f"{HOOK}: not a regular file; valid: a file, or none"),
+        (HOOK, os.mkfifo, f"{HOOK}: not a regular file; remove"),
         (PROJECT, lambda path: path.write_text("tool = 3"), f"{PROJECT}: [tool.schedproof] cannot"),
         (PROJECT, lambda path: path.write_text("tool = {other = 1}"), f"{PROJECT}: [tool.schedp"),
         (PROJECT, os.mkfifo, f"{PROJECT}: not a regular file"),

@@ -52,6 +52,14 @@ def test_a_target_with_a_system_of_its_own_keeps_it(run, said):
     assert "there" in result.err
 
 
+def test_the_help_names_each_default_once(run, said):
+    said("")
+    for command in ("doctor", "rules", "gate"):
+        text = " ".join(run(command, "--help").out.split())
+        assert "required]" not in text
+        assert "] [default" not in text
+
+
 @pytest.mark.slow
 def test_a_replay_of_the_model_names_it_beside_another_target(run, tmp_path):
     (tmp_path / "pyproject.toml").write_text('[tool.schedproof]\ntarget = "mine:Target"\n')
@@ -104,7 +112,7 @@ def test_a_rule_that_the_command_line_names_is_asked_for_although_it_is_excluded
     replayed = run("replay", "preempted-before-it-was-computed", "--rule", "V1-R09", "--quiet")
     assert "V1-R09 is what" not in replayed.err
     contradicts = run("gate", "--rule", "V1-R05", "--exclude", "V1-R05")
-    assert "--exclude: --rule names V1-R05" in contradicts.err
+    assert "--exclude: V1-R05 is also named by --rule" in contradicts.err
 
 
 def test_a_target_that_means_nothing_is_said_with_the_file(run, tmp_path):

@@ -85,7 +85,7 @@ def test_the_page_is_called_after_the_file(file, name):
             "for ",
         ),
         ("s.json --target nothing", "TARGET 'nothing' is not understood"),
-        ("t --target model", "--target: model: t is a trace, and a trace is not run again"),
+        ("t --target model", "--target: model: t is a recorded trace, which is not run again"),
         ("t --rule ALL-R99", "no rule 'ALL-R99'"),
         ("bad", "bad: line 1: "),
         ("empty", "empty: not JSON"),

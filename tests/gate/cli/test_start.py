@@ -46,6 +46,46 @@ def test_ctrl_c_while_modules_are_loaded_is_one_line(interrupt, tmp_path):
     assert done.stderr == "schedproof: interrupted\n"
 
 
+EARLY = """
+import os, signal, sys
+
+class Interrupts:
+    def find_spec(self, name, path, target=None):
+        if name == "schedproof.systems":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupts())
+from schedproof.gate.cli.start import main
+main()
+"""
+
+
+def test_ctrl_c_before_the_command_line_is_loaded_prints_no_traceback(tmp_path):
+    (tmp_path / "schedproof").write_text(EARLY)
+    words = [sys.executable, str(tmp_path / "schedproof"), "--version"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
+def test_a_program_that_imports_schedproof_keeps_its_handler_of_ctrl_c():
+    code = "import signal, schedproof; print(signal.getsignal(signal.SIGINT).__name__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "default_int_handler\n"
+
+
+def test_the_help_needs_no_docstrings():
+    words = [sys.executable, "-OO", "-m", "schedproof"]
+    for more, says in (
+        (["gate"], "Judge a scheduler: a verdict per rule."),
+        (["corpus", "list"], "List"),
+        (["corpus"], "Regression scenarios"),
+    ):
+        done = subprocess.run(
+            [*words, *more, "--help"], capture_output=True, text=True, timeout=PATIENCE, check=True
+        )
+        assert says in done.stdout
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")
 @pytest.mark.parametrize("words", [("rules",), ("--version",), ("rules", "SPY-R07")])

@@ -22,7 +22,7 @@ from schedproof.gate.targets.target_spec import TargetSpec, parse_target
 from schedproof.model.errors import InputError
 from schedproof.spec.catalogue import load
 
-from ..reported import printed
+from ..reported import found, printed
 
 CLASS = TargetSpec("vllm==0.28.0:mine.py:Mine", "release", scheduler="/here/mine.py:Mine")
 
@@ -57,6 +57,12 @@ def test_a_change_that_breaks_nothing_is_told_so_in_three_lines(console):
         "Mine (vllm 0.28.0) against vllm 0.28.0: no fault found that the base does not have (seed "
         "0)"
     )
+
+
+def test_a_fault_that_the_base_does_not_have_is_named_as_soon_as_it_is_found(console):
+    made = console()
+    ChangeReporter(made, load("spyre"), False)(found("out/ALL-R03.json", ["r0", "r1"]))
+    assert printed(made).startswith("found ALL-R03: step ")
 
 
 def test_what_breaks_only_after_an_intended_difference_is_no_fault_of_the_base(console):

@@ -123,7 +123,7 @@ def test_a_rule_that_was_to_break_and_holds_is_not_as_expected():
 def test_a_rule_that_was_to_break_may_break_behind_another():
     known = expecting(crowd(), ["NAN-R04"])
     reported = judged(ModelTarget(), known, "NAN-R04")
-    assert (reported.status, reported.why) == ("as expected", "NAN-R40 breaks before it")
+    assert (reported.status, reported.why) == ("as expected", "NAN-R40 breaks first")
     never = judged(ModelTarget(), expecting(crowd(), ["NAN-R14"]))
     assert never.status == "NOT AS EXPECTED"
 

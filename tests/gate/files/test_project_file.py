@@ -43,7 +43,10 @@ def test_each_key_is_read(tmp_path):
         ),
         ("system = 'vlm'", "tool.schedproof.system: 'vlm' is not a system; valid: spyre, vllm"),
         ("system = 'vllm'\nrevision = '9'", "tool.schedproof.revision: '9' is not a revision of"),
-        ("revision = '2.1.2'", "tool.schedproof.revision: '2.1.2'; valid: with a system"),
+        (
+            "revision = '2.1.2'",
+            "tool.schedproof.revision: '2.1.2'; valid only together with a system",
+        ),
         ("exclude = 'V1-R09'", "tool.schedproof.exclude: Expected `array`, got `str`"),
         ("exclude = ['']", "tool.schedproof.exclude[0]: Expected `str` of length >= 1"),
         ("target = 3", "tool.schedproof.target: Expected `str | null`, got `int`"),

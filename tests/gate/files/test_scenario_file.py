@@ -69,7 +69,7 @@ def test_real_sizes_and_requests_that_never_run_are_read(file, scenario):
 def test_a_run_that_would_hold_too_many_blocks_is_refused(file):
     assert problem(file, json.dumps(long_one(10**8))) == (
         "$.requests[0]: 100,000,008 tokens: the requests that may run together (1) hold "
-        "100,000,008 blocks; valid: at most 1,048,576, for example by $.config.num_blocks"
+        "100,000,008 blocks; valid: at most 1,048,576 (you can set $.config.num_blocks)"
     )
     groups = [{"kind": "full"}, *[{"kind": "sliding_window", "window": 2}] * 9]
     assert "hold 1,200,080 blocks" in problem(file, json.dumps(long_one(120_000, kv_groups=groups)))
@@ -205,7 +205,7 @@ def test_a_long_value_is_cut(file):
 def test_encoder_inputs_need_an_encoder(file, system):
     spoiled = {**GOOD, "system": system, "requests": [REQUEST | {"encoder_inputs": [0]}]}
     assert problem(file, json.dumps(spoiled)) == (
-        "$.requests[0].encoder_inputs: [0] needs a configuration of vllm with "
+        "$.requests[0].encoder_inputs: [0] needs a vllm configuration with "
         "max_num_encoder_input_tokens and encoder_cache_size"
     )
 

@@ -48,14 +48,25 @@ def test_what_is_broken_off_leaves_what_was_there(tmp_path):
 def test_a_device_or_a_pipe_stays_what_it_is(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     with whole(pipe) as place:
         assert place == pipe
+    os.close(reader)
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     before = Path(os.devnull).stat().st_rdev
     with writer(Path(os.devnull), HEADER) as baseline:
         assert baseline.records == 0
     assert stat.S_ISCHR(Path(os.devnull).stat().st_mode)
     assert Path(os.devnull).stat().st_rdev == before
+
+
+def test_a_pipe_that_nobody_reads_is_named_and_does_not_block(tmp_path, monkeypatch):
+    monkeypatch.setattr("schedproof.gate.files.disk.READER_LIMIT", 0.1)
+    pipe = tmp_path / "pipe.json"
+    os.mkfifo(pipe)
+    with pytest.raises(FileError, match=r"pipe\.json: cannot be written to \(nobody reads"):
+        write(pipe, b"x")
+    assert pipe.is_fifo()
 
 
 def test_a_link_stays_a_link_and_what_it_names_is_written(tmp_path):

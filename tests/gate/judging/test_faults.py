@@ -4,6 +4,7 @@ from datetime import date
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from schedproof.gate.judging.faults import faults_of
 from schedproof.gate.judging.judge import violation
@@ -104,6 +105,17 @@ def test_what_was_not_shrunk_belongs_to_the_rule_that_its_run_breaks_first():
     hit = finding("ALL-R08", needs=("session", "shared prompt"), behind=("V1-R45",))
     late = finding("V1-R44", needs=None, behind=("ALL-R08", "V1-R45"))
     assert together(turn, hit, late) == [["ALL-R08", "V1-R44"], ["V1-R45"]]
+
+
+def test_what_was_not_shrunk_does_not_follow_from_what_needs_a_feature_that_it_lacks():
+    turn = finding("V1-R45", needs=("streaming_inputs on", "session"), consequences=("V1CP-R02",))
+    chunk = finding("V1-R56", needs=None, features=("streaming_inputs off",), behind=("V1CP-R02",))
+    assert [(f.rule, f.follows, f.behind) for f in faults(turn, chunk)] == [
+        ("V1-R45", ("V1CP-R02",), None),
+        ("V1-R56", (), None),
+    ]
+    with_sessions = replace(chunk, features=("streaming_inputs on", "session", "kv_groups"))
+    assert together(turn, with_sessions) == [["V1-R45", "V1CP-R02", "V1-R56"]]
 
 
 def test_a_rule_without_an_optional_feature_is_not_behind_one_that_needs_it():

@@ -224,6 +224,26 @@ def test_a_workload_of_a_target_that_stands_still_ends_with_the_steps_of_the_pro
     assert engine.steps == 500
 
 
+def test_aborts_that_the_target_does_not_support_are_not_reached(gate, monkeypatch):
+    class AbortsBetweenSteps(ModelTarget):
+        def abort(self, id, inside=False):  # noqa: A002 (the protocol's word)
+            if inside:
+                return {"ok": False, "error": "unsupported", "message": "only between two steps"}
+            return super().abort(id)
+
+    monkeypatch.setitem(PROFILES, "short", Profile(1, 0, 0, 0, steps=500, workloads=2))
+    judged = gate(
+        *(AbortsBetweenSteps(), "ALL-R01"),
+        profile_name="short",
+        system="generic",
+        revision="documented",
+    )
+    replay_workloads(judged, "crowd", "small", {}, frozenset())
+    reached = judged.results.reach.features
+    assert reached["abort"]
+    assert not reached["abort inside a step"]
+
+
 def test_a_run_that_stands_still_is_not_repeated_up_to_the_bound_of_completion(gate):
     class StandsStill(ModelTarget):
         def step(self):

@@ -44,8 +44,12 @@ def test_what_is_excluded_is_not_judged():
 @pytest.mark.parametrize(
     ("words", "exclude", "says"),
     [
-        (("V1-R09",), ("V1-R09",), "--exclude: --rule names V1-R09"),
-        ((), ("ALL-R01",), "--exclude: ALL-R01: a crash or a hang ends every run"),
+        (("V1-R09",), ("V1-R09",), "--exclude: V1-R09 is also named by --rule"),
+        (
+            (),
+            ("ALL-R01",),
+            "--exclude: ALL-R01: cannot be excluded, because a crash or a hang ends the run",
+        ),
         ((), ("ALL-R0*",), "--exclude: ALL-R01"),
         ((), (",",), "--exclude: ',' names no rule"),
         ((",",), (), "--rule: ',' names no rule"),

@@ -63,10 +63,18 @@ def without_times(value):
     return [without_times(member) for member in value] if isinstance(value, list | tuple) else value
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The verdict of one process at one scale."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(tmp_path_factory.mktemp("alone"))
+        patched.setattr(probing, "SCALES", ("small",))
+        return judged(OPTIONS)[0]
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_scale")
-def test_the_verdict_is_the_same_for_one_process_and_for_several():
-    alone, _ = judged(OPTIONS)
+def test_the_verdict_is_the_same_for_one_process_and_for_several(alone):
     several, events = judged(replace(OPTIONS, jobs=2))
     assert several == alone
     assert alone["exit_code"] == 1
@@ -78,13 +86,12 @@ def test_the_verdict_is_the_same_for_one_process_and_for_several():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_scale")
-def test_what_comes_after_the_first_finding_does_not_count_where_that_is_enough():
-    everything, _ = judged(OPTIONS)
-    alone, _ = judged(replace(OPTIONS, first_only=True))
+def test_what_comes_after_the_first_finding_does_not_count_where_that_is_enough(alone):
+    first, _ = judged(replace(OPTIONS, first_only=True))
     several, _ = judged(replace(OPTIONS, first_only=True, jobs=2))
-    assert several == alone
-    assert alone["findings"] == everything["findings"][: len(alone["findings"])]
-    assert len(alone["engines"]) < len(everything["engines"])
+    assert several == first
+    assert first["findings"] == alone["findings"][: len(first["findings"])]
+    assert len(first["engines"]) < len(alone["engines"])
 
 
 @pytest.mark.slow
@@ -136,6 +143,8 @@ def test_a_rule_that_was_not_shrunk_is_broken_and_can_be_replayed(gate):
         scenario = read_scenario(Path(finding.scenario))
         again = replay(BreaksThreeRules(), scenario, select(load("spyre"), [finding.rule]))
         assert again.broken[0].rule == finding.rule
+        assert finding.needs is None
+        assert "chunk_size" in finding.features
         assert finding.replay.startswith(f"schedproof replay {finding.scenario}")
     hidden = {kept.rule for kept in left} - {
         kept.rule for kept in few.findings if not kept.others_first

@@ -133,6 +133,10 @@ def test_the_workers_of_a_run_share_one_gate(pytester):
     write_project(pytester.path, SILENT)
     adapter = pytester.path / "adapter.py"
     adapter.write_text("open('processes', 'a').write('x')\n" + adapter.read_text())
+    pytester.makeconftest(
+        "from schedproof.gate.judging.profiles import PROFILES, Profile\n"
+        "PROFILES['quick'] = Profile(8, 20, 40, 0)\n"
+    )
     words = ("-p", "no:randomly", "-k", "SPY-R22 or SPY-R02")
     result = pytester.runpytest_subprocess(*words, "-n", "2")
     result.assert_outcomes(passed=1, failed=1)

@@ -1,6 +1,7 @@
 """GitHub: annotations that no request but the gate can write, and the step summary."""
 
 import json
+import os
 import re
 from contextlib import closing
 from pathlib import Path
@@ -121,6 +122,17 @@ def lines(path, events):
         for event in events:
             reporter(event)
             yield path.read_bytes().splitlines(keepends=True)
+
+
+def test_a_named_pipe_gets_every_line_and_blocks_nobody(tmp_path):
+    pipe = tmp_path / "events"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with closing(Ndjson(pipe)) as reporter:
+        for event in reported.events()[:2]:
+            reporter(event)
+        assert os.read(reader, 10**6).count(b"\n") == 2
+    os.close(reader)
 
 
 def test_a_gate_that_found_something(file, snapshot):

@@ -4,6 +4,7 @@ import importlib.metadata
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -311,6 +312,9 @@ def test_no_file_beside_the_launcher_can_be_imported_by_its_name(tmp_path, syste
     assert done.stderr == "[] False\n"  # whatever is printed goes there
 
 
+imports = cache(house.imports)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
@@ -321,7 +325,7 @@ def test_no_file_beside_the_launcher_can_be_imported_by_its_name(tmp_path, syste
     ],
 )
 def test_an_adapter_needs_no_file_outside_the_targets_and_nothing_that_is_to_be_installed(module):
-    graph, named = house.imports(), house.modules()
+    graph, named = imports(), house.modules()
     reached, new = set[str](), {f"gate.targets.{module}"}
     while new:
         reached |= new

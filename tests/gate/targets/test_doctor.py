@@ -68,6 +68,20 @@ class WrongReason(Toy):
         step["finished"] = dict.fromkeys(step["finished"], "length")
 
 
+class AbortsTheEnded(Toy):
+    """Reports every aborted request as finished, also one that has ended before."""
+
+    aborted: tuple[str, ...] = ()
+
+    def abort(self, id, inside=False):  # noqa: A002 (the protocol's word)
+        self.aborted = (*self.aborted, id)
+        return super().abort(id, inside)
+
+    def bend(self, step):
+        step["finished"] |= {name: "aborted" for name in self.aborted if name[0] == "r"}
+        self.aborted = ()
+
+
 class NoAborts(Toy):
     def abort(self, id, inside=False):  # noqa: A002 (the protocol's word)
         return {"ok": False, "error": "unsupported", "message": "no"}
@@ -101,6 +115,7 @@ def test_a_sound_adapter_has_no_fault(examined):
         (DeclaresMore, "observes", "'mood'; valid: "),
         (TakesAnyKey, "start", "accepts the unknown key no_such_key"),
         (WrongReason, "ALL-R04", "finished says length, expected eos"),
+        (AbortsTheEnded, "ALL-R03", "an abort of a request that has ended must change nothing"),
     ],
 )
 def test_each_fault_of_an_adapter_is_told(examined, target, what, why):
@@ -141,8 +156,8 @@ def test_what_is_left_over_of_an_earlier_run_is_told(examined):
     ("target", "what", "why"),
     [
         (NoAborts, "abort", "not supported"),
-        (TakesAll, "add", "only a gate will show what"),
-        (HidesTheEnd, "accounting", "the target does not show finished"),
+        (TakesAll, "add", "only a gate shows what"),
+        (HidesTheEnd, "accounting", "the target does not show `finished`"),
     ],
 )
 def test_what_may_be_left_out_is_a_note(examined, target, what, why):

@@ -61,7 +61,7 @@ def test_what_a_target_and_its_base_both_refuse_is_a_line_with_the_first_reason(
     capabilities = probe(ProbeRequest(PlansItsPool(), "vllm", "documented", load("vllm")))
     [line] = capabilities.notices(in_one=True)
     assert line.startswith(f"{WITH_THE_NULL_BLOCK}, {ANY_LENGTH}: left out, because ")
-    assert line.endswith("refuses them. Its reason for the first: $.config.num_blocks: too few")
+    assert line.endswith("refuses them. The reason for the first one: $.config.num_blocks: too few")
 
 
 def test_what_a_target_refuses_is_fixed_at_what_it_takes_and_said(gate):
@@ -153,7 +153,7 @@ def test_a_target_that_refuses_one_option_is_searched_with_the_others(
     gate, key, still, monkeypatch
 ):
     monkeypatch.setattr(probing, "SCALES", ("small",))
-    context = gate(Lacks(key), examples=100, system="vllm", revision="documented")
+    context = gate(Lacks(key), examples=40, system="vllm", revision="documented")
     rules = select(load("vllm"), sorted(still))
     context.options = replace(context.options, rules=rules)
     verdict = judge(context)

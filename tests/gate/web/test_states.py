@@ -125,8 +125,8 @@ def test_clients_that_give_up_are_moves_too():
     options = ExploreOptions("documented", replace(scope, requests=1, limits=(12,)))
     moves = page_data(drawn(options, RULES, 2_000), list(RULES))["moves"]
     words = {move["does"] for move in moves}
-    assert "step; r0 gives up inside the step" in words
-    assert "step; r0 gives up before the step" in words
+    assert "step; r0 is aborted inside the step" in words
+    assert "step; r0 is aborted before the step" in words
 
 
 def test_what_is_cut_says_so_and_has_no_moves():
@@ -190,9 +190,12 @@ def test_too_many_states_are_cut_with_a_line_and_no_verdict(run, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--scope", "lengths"], "--html: draws one limit, but scope lengths has 35; valid: with"),
-        (["--limits", "6"], "--html: draws one scope, not "),
-        ([*SMALL, "--order", "depth"], "--html: with --order depth; valid: with --order breadth"),
+        (["--scope", "lengths"], "--html: draws a single limit, but scope lengths has 35; choose"),
+        (["--limits", "6"], "--html: draws a single scope, not "),
+        (
+            [*SMALL, "--order", "depth"],
+            "--html: does not work with --order depth; valid: --order breadth",
+        ),
         ([*SMALL, "--checkpoint", "later"], "--html: not valid together with --checkpoint"),
     ],
 )

@@ -38,7 +38,7 @@ def test_long_output_priority_belongs_to_the_revision_that_pauses(revision):
         assert read_config({"long_output_priority": True}, revision).long_output_priority
     else:
         assert refusal({"long_output_priority": True}, revision) == (
-            "$.config.long_output_priority: true belongs to decode pausing, which revision "
+            "$.config.long_output_priority: true needs decode pausing, which revision "
             f"{revision} does not have; valid: false, or revision 2.5.2"
         )
 
@@ -54,8 +54,8 @@ def test_2_5_2_takes_a_pool_that_holds_a_request_of_full_length():
     """9 tokens: 3 blocks."""
     check_pool(config(max_model_len=9, num_blocks=3), "2.5.2")
     assert pool_refusal(config(max_model_len=9, num_blocks=2), "2.5.2") == (
-        "2 cannot hold a request of max_model_len tokens in revision 2.5.2; "
-        "valid: null or at least 3"
+        "2 blocks cannot hold a request of max_model_len tokens in revision 2.5.2; valid: null "
+        "or at least 3"
     )
 
 

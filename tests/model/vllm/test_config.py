@@ -70,4 +70,4 @@ def test_a_lookahead_that_fits_no_drafter_is_an_error():
 def test_lookahead_must_leave_room_in_the_budget():
     values = {"num_lookahead_tokens": 4, "num_speculative_tokens": 4, "max_num_seqs": 4}
     message = refusal(**values, enable_prefix_caching=False, max_num_batched_tokens=4)
-    assert message.endswith("valid: less than that")
+    assert message.endswith("valid: a smaller number")

@@ -99,6 +99,38 @@ def test_admission_reserves_for_a_window_no_more_than_it_ever_holds():
     assert refused["message"] == "prompt + max_tokens - 1 = 14 tokens needs 12 blocks of 11"
 
 
+BUFFER = {"kind": "circular_buffer", "block_size": 3}
+
+
+def test_a_circular_buffer_is_one_block_from_admission_to_the_end():
+    model = target(BUFFER, num_blocks=9)
+    add(model, "a", ("a", 8), tokens=3)
+    seen = steps(model, 4)
+    assert tables(seen, "a") == [[[3]], [[3]], [[3]], None]
+    assert [step["free_blocks"] for step in seen] == [6, 4, 3, 9]
+
+
+def test_a_hit_needs_nothing_of_a_circular_buffer_but_ends_at_a_multiple_of_its_size():
+    model = target(BUFFER)
+    add(model, "a", ("a", 9), tokens=4)
+    steps(model, 3)
+    add(model, "b", ("a", 9), tokens=2)
+    [seen] = steps(model, 1)
+    assert seen["prefix_hit"]["b"] == 6
+    [own], [other] = seen["group_blocks"]["a"], seen["group_blocks"]["b"]
+    assert own != other
+
+
+@pytest.mark.parametrize(("interval", "hit"), [(None, 8), (0, 0), (4, 8), (6, 6)])
+def test_a_window_is_retained_at_multiples_of_the_interval(interval, hit):
+    model = target(window(3), num_blocks=30, prefix_cache_retention_interval=interval)
+    add(model, "a", ("a", 12), tokens=2)
+    steps(model, 5)
+    add(model, "b", ("a", 9), ("b", 2), tokens=2)
+    [seen] = steps(model, 1)
+    assert seen["prefix_hit"].get("b", 0) == hit
+
+
 def test_one_full_group_is_no_group_at_all():
     assert read_config({"kv_groups": [FULL]}, "documented") == read_config({}, "documented")
 
@@ -137,6 +169,23 @@ def test_one_full_group_is_no_group_at_all():
             "$.config.kv_groups[1].block_size: 8 is less than hits of other groups need; valid: 16",
         ),
         ({"kv_groups": [FULL, FULL]}, "$.config.kv_groups: 2 full groups: vLLM makes one group of"),
+        (
+            {"kv_groups": [FULL, {"kind": "circular_buffer", "window": 4}]},
+            "$.config.kv_groups[1].window: circular_buffer with window 4; valid: absent",
+        ),
+        (
+            {"kv_groups": [FULL, {"kind": "circular_buffer"}], "kv_connector": True},
+            "$.config.kv_groups: 2 groups with kv_connector beside a circular_buffer are not",
+        ),
+        (
+            {"kv_groups": [FULL, window(4)], "prefix_cache_retention_interval": 24},
+            "$.config.prefix_cache_retention_interval: 24; valid: 0, null or, with a sliding_window"
+            " or mamba group, a multiple of 16",
+        ),
+        (
+            {"prefix_cache_retention_interval": 16},
+            "$.config.prefix_cache_retention_interval: 16; valid: 0, null or, with a",
+        ),
         (
             {"kv_groups": [FULL, {"kind": "linear"}]},
             "$.config.kv_groups[1].kind: ",

@@ -42,6 +42,28 @@ def test_the_threshold_leaves_each_request_its_share_of_the_budget(revision, req
     assert next(iter(scheduled(model, 1)[0].values())) == tokens
 
 
+@pytest.mark.parametrize("revision", ["documented", "0.33"])
+def test_steps_between_prefills_only_decode(revision):
+    model = target(revision, prefill_schedule_interval=3)
+    ask(model, "a", ("a", 4), tokens=9)
+    seen = scheduled(model, 1)
+    ask(model, "b", ("b", 12), tokens=2)
+    decode = {"a": 1}
+    seen += scheduled(model, 7)
+    assert seen == [
+        *({"a": 4}, decode, decode, {"a": 1, "b": 7}, decode, decode, {"a": 1, "b": 5}),
+        {"a": 1, "b": 1},
+    ]
+
+
+def test_no_prefill_is_held_back_while_requests_wait_or_none_decodes():
+    for keys, names in (({"max_num_seqs": 2}, "abc"), ({}, "b")):
+        model = target(prefill_schedule_interval=4, max_num_batched_tokens=4, **keys)
+        for name in names:
+            ask(model, name, (name, 1 if name == "a" else 12))
+        assert all("b" in step for step in scheduled(model, 3))
+
+
 def test_an_input_is_computed_in_one_step():
     for whole, tokens in ((False, [8, 2]), (True, [4, 6])):
         model = target(**ENCODER, disable_chunked_mm_input=whole)

@@ -157,6 +157,6 @@ def test_an_id_that_is_used_again_needs_its_option():
     data["config"]["reused_ids"] = False
     with pytest.raises(FileError) as error:
         scenario_of(data, "f")
-    assert '$.requests[1].sent_as: "a" needs a configuration of vllm with reused_ids true' in str(
+    assert '$.requests[1].sent_as: "a" needs a vllm configuration with reused_ids true' in str(
         error.value
     )

@@ -124,7 +124,9 @@ def test_a_step_that_is_no_observation_is_a_fault_of_the_target():
 
 
 def test_a_refused_configuration_is_no_session():
-    with pytest.raises(ConfigRefused, match="7 cannot hold a request of max_model_len tokens"):
+    with pytest.raises(
+        ConfigRefused, match="7 blocks cannot hold a request of max_model_len tokens"
+    ):
         session(ModelTarget(), "2.5.2", num_blocks=7)
     assert session(ModelTarget(), "2.5.2", num_blocks=8).started.version == "2.5.2"
 

@@ -119,6 +119,33 @@ class RunsAlone(ModelTarget):
         return super().start(system, revision, {**config, "max_num_seqs": 1})
 
 
+class ReversesTables(Bent):
+    """A request that finds two blocks has them in the wrong order."""
+
+    def bend(self, step):
+        for name in step["scheduled"]:
+            if step["prefix_hit"].get(name) == 8:
+                first, second, *rest = step["blocks"][name]
+                step["blocks"][name] = (second, first, *rest)
+
+
+class Forgets(Bent):
+    """When a client gives up, the last request that waits is forgotten, too."""
+
+    def bend(self, step):
+        if "gone" in step["finished"]:
+            step["waiting"] = step["waiting"][:-1]
+
+
+class NeverAdmits(Bent):
+    """A request whose prompt is computed already is never admitted."""
+
+    def bend(self, step):
+        if self.number >= 2:
+            step |= {"kind": "idle", "scheduled": {}, "emitted": {}, "finished": {}}
+            step |= {"prefix_hit": {}, "waiting": ["b"], "running": [], "blocks": {}}
+
+
 class HoldsMore(Bent):
     """The second request holds a block that it does not need."""
 
@@ -171,14 +198,15 @@ def cells(cause):
 
 
 def test_a_lost_block_is_marked_in_the_pool_with_its_last_owner():
-    cause = cause_of(Leaks(), "ALL-R09")
+    a, b = scenario().requests
+    cause = cause_of(Leaks(), "ALL-R09", scenario(replace(a, max_tokens=3), b))
     assert cause.headline == "1 of 12 blocks is lost"
     assert len(cause.cells) == 12
     lost = [cell for cell in cause.cells if cell.state == "lost"]
     assert {cell.owners for cell in lost} == {("a",)}
     assert [cell.perhaps for cell in lost] == [False]  # it is the only one that `a` gave up
     assert any("a leaves (length), and gives up block" in line for line in cause.why)
-    assert "1 block is neither held nor free from here on" in cause.why
+    assert "1 block is neither held nor free from this step on" in cause.why
 
 
 def test_of_several_blocks_that_were_given_up_none_is_accused_alone():
@@ -207,7 +235,40 @@ def test_a_block_with_other_tokens_is_marked_with_what_it_holds():
     cause = cause_of(ReadsOthers(), "ALL-R11", scenario(*ALONE))
     [foreign] = [cell for cell in cause.cells if cell.state == "foreign"]
     assert set(foreign.owners) == {"a", "b"}
-    assert foreign.holds in cause.headline
+    assert foreign.holds == "b 0–3, read as a 0–3"
+    assert cause.headline.endswith("which holds b 0–3")
+
+
+def test_a_table_in_the_wrong_order_shows_which_tokens_each_block_is_read_for():
+    cause = cause_of(ReversesTables(), "ALL-R11")
+    wrong = {cell.holds for cell in cause.cells if cell.state == "foreign"}
+    assert wrong == {"a 4–7, read as b 0–3", "a 0–3, read as b 4–7"}
+
+
+def test_a_request_in_no_queue_is_lost_and_does_not_wait():
+    requests = (
+        *(Request(id=name, arrival=0, prompt=((name, 4),), max_tokens=5) for name in "xyz"),
+        Request(id="gone", arrival=0, prompt=(("gone", 4),), max_tokens=3, abort_at=1),
+        Request(id="r3", arrival=0, prompt=(("r3", 4),), max_tokens=3),
+    )
+    cause = cause_of(Forgets(), "ALL-R03", scenario(*requests))
+    assert cause.headline == "r3 is lost: in no queue, and not finished"
+    assert cause.why == (
+        "step 0: r3 still in `waiting`",
+        "step 1: the client of gone aborts it",
+    )
+    rows = {row.request: row for row in cause.rows}
+    assert (rows["r3"].state, rows["r3"].needs) == ("in no queue", ())
+    assert rows["gone"].state == "left (aborted)"
+
+
+def test_a_prompt_that_is_computed_already_is_named_where_a_request_waits_for_nothing():
+    requests = (
+        Request(id="a", arrival=0, prompt=(("doc", 8),), max_tokens=2),
+        Request(id="b", arrival=2, prompt=(("doc", 8),), max_tokens=2),
+    )
+    cause = cause_of(NeverAdmits(), "ALL-R10", scenario(*requests))
+    assert cause.why[-1].endswith("its whole prompt is computed already, for a")
 
 
 def test_tokens_that_were_never_computed_are_marked_in_the_bar():
@@ -239,6 +300,14 @@ def test_a_block_that_was_never_shown_may_be_any_that_nobody_holds():
     cause = cause_of(Leaks(), "ALL-R09", scenario(once))
     assert {(cell.state, cell.perhaps) for cell in cause.cells} == {("lost", True)}
     assert cause.why[0] == "step 0: a leaves (length), and its blocks are not shown"
+
+
+def test_a_block_taken_in_the_last_step_of_its_request_may_be_the_lost_one():
+    """`a` holds a block; its fifth token, in its last step, takes another one."""
+    once = Request(id="a", arrival=0, prompt=(("a", 3),), max_tokens=3)
+    cause = cause_of(Leaks(), "ALL-R09", scenario(once))
+    assert {cell.perhaps for cell in cause.cells if cell.state == "lost"} == {True}
+    assert cause.why[0].endswith("gives up block 1 and 1 that it took in this step")
 
 
 def test_the_curve_crosses_the_limit_with_the_numbers_of_the_message():
@@ -519,7 +588,8 @@ def test_a_request_whose_load_has_landed_needs_the_rest_of_its_blocks():
     [row] = [row for row in cause.rows if row.request == "a"]
     assert [(need.needs, need.free) for need in row.needs if need.what == "blocks"] == [(3, 2)]
     assert (
-        "step 0: the connector begins to load tokens 0 to 7 of a; the load has landed" in cause.why
+        "step 0: the connector begins to load tokens 0 to 7 of a; the load has finished"
+        in cause.why
     )
 
 

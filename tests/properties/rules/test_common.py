@@ -97,7 +97,12 @@ def last_but_one(**changes):
         (3, {"a": 1}, {}, None),
         (3, {}, {}, None),
         (2, {"a": 2}, {"a": "eos"}, "a emitted 3 tokens of 2"),
-        (2, {"a": 1}, {}, "a emitted its last token (2 of 2), finished says None, expected eos"),
+        (
+            2,
+            {"a": 1},
+            {},
+            "a emitted its last token (2 of 2), but finished does not list it (expected eos)",
+        ),
         (
             2,
             {"a": 1},
@@ -125,7 +130,11 @@ def test_exactly_the_tokens_due_are_emitted_and_the_last_ends_a_request(
         (0, {}, None),
         (0, {"a": "eos"}, "a finished (eos) after 1 tokens of 3"),
         (1, {"a": "length"}, "a finished (length) after 2 tokens of 3"),
-        (2, {}, "a emitted its last token (3 of 3), finished says None, expected length"),
+        (
+            2,
+            {},
+            "a emitted its last token (3 of 3), but finished does not list it (expected length)",
+        ),
         (3, {}, "a emitted 4 tokens of 3"),
         (3, {"a": "eos"}, "a emitted 4 tokens of 3"),
     ],
@@ -155,7 +164,7 @@ def test_an_abort_is_reported_in_its_step_and_emits_nothing():
     inside = history(decoding("a", 9), aborts_inside=["a"])
     assert broken("ALL-R04", inside, decode("a", finished={"a": "aborted"})) is None
     assert broken("ALL-R04", inside, decode("a")) == (
-        "a was aborted inside the step, but finished says None"
+        "a was aborted inside the step, but finished does not list it"
     )
     assert broken("ALL-R04", inside, decode("a", emitted={"a": 1})) == (
         "a emitted 1 although it was aborted inside the step"
@@ -229,8 +238,9 @@ def after_hit(hit, **fields):
 def test_a_hit_is_no_longer_than_what_somebody_has_computed(owner, known):
     book = history(owner, newcomer(), prefix_caching=True)
     assert broken("ALL-R08", book, after_hit(known)) is None
+    computed = f"of which only {known} were" if known else "none of which were"
     assert broken("ALL-R08", book, after_hit(known + 1)) == (
-        f"b takes {known + 1} tokens from the cache, of which only {known} were ever computed"
+        f"b takes {known + 1} tokens from the cache, {computed} ever computed"
     )
 
 
@@ -255,7 +265,7 @@ def test_generated_tokens_may_be_a_hit_but_for_the_last_which_is_not_computed():
 def test_nobody_can_hit_what_only_it_would_compute_itself():
     book = history(newcomer(), prefix_caching=True)
     assert broken("ALL-R08", book, after_hit(4)) == (
-        "b takes 4 tokens from the cache, of which only 0 were ever computed"
+        "b takes 4 tokens from the cache, none of which were ever computed"
     )
 
 

@@ -133,7 +133,7 @@ def test_turns_without_streaming_inputs_are_refused():
     data = json.loads(scenario_json(scenario(session("a", turn("b")), streaming_inputs=False)))
     with pytest.raises(FileError) as error:
         scenario_of(data, "f")
-    assert "needs a configuration of vllm with streaming_inputs true" in str(error.value)
+    assert "needs a vllm configuration with streaming_inputs true" in str(error.value)
 
 
 def test_a_turn_that_generates_more_than_it_may_is_refused():

@@ -95,10 +95,13 @@ def test_the_same_net_catches_the_same():
         ),
         (
             ["SPY-R07", "--param", "early_eos=true"],
-            "--param: early_eos: the vectorized model always ends some outputs early; valid",
+            "--param: early_eos: the vectorized model always ends some outputs early; omit",
         ),
         (["SPY-R07", "--param", "requests=1"], "--param: 'requests=1'; valid: 2 to 32 requests"),
-        (["SPY-R07", "--prove"], "--engine: vectorized proves nothing; valid with --prove: z3"),
+        (
+            ["SPY-R07", "--prove"],
+            "--engine: vectorized cannot prove anything; valid with --prove: z3",
+        ),
         (["SPY-R07", "--target", "nonsense"], "nonsense"),
     ],
 )

@@ -58,8 +58,8 @@ def in_this_process(monkeypatch):
 
 @pytest.fixture
 def few_lemmas(in_this_process, monkeypatch):
-    """Only the arithmetic and the loops' text are proven, which takes no second. The tutorial on
-    formulas, whose commands are run, proves the step."""
+    """Only the arithmetic and the loops' text are proven, which takes no second. test_certificate
+    proves the step."""
 
     def few(*args):
         groups = limit_lemmas(*args)
@@ -139,7 +139,7 @@ def test_a_sound_formula_is_never_beyond_the_limit(run):
 def test_requests_that_always_fit_are_never_beyond_the_limit(run):
     result = run("search", "SPY-R07", "--maximize", "overshoot", "--param", "requests=4")
     assert result.code == 0, result
-    assert result.out.endswith("proven: they fit whichever requests are admitted\n")
+    assert result.out.endswith("requests are always within the limit, whichever are admitted\n")
 
 
 @pytest.mark.slow
@@ -162,7 +162,9 @@ def test_the_safest_refusal_waits_longer_than_by_the_exact_check(run):
     result = run("search", "SPY-R07", "--maximize", "waste", *words)
     assert result.code == 0, result
     reported = next(line for line in result.out.splitlines() if line.startswith("r2 could join"))
-    assert " tokens of 24 would never be used; by formula common_base it joins in step" in reported
+    assert (
+        " tokens of 24 would never be used; with formula common_base, it joins in step" in reported
+    )
     commands = [line for line in result.out.splitlines() if line.startswith("  replay:")]
     assert len(commands) == 2
     for line in commands:
@@ -324,7 +326,7 @@ def test_a_formula_of_ones_own_that_cannot_be_read_is_one_line(run, tmp_path):
         "--config: formula 'what' is unknown; valid: document_own"
     )
     run("gate", "model:2.1.0", "--config", "formula=2.1.2").refused(
-        "--config: formula=2.1.2 does not apply to model:2.1.0; valid: with the target model"
+        "--config: formula=2.1.2 does not apply to model:2.1.0; valid only with the target model"
     )
 
 
@@ -409,20 +411,21 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(run, monkeypatc
         ),
         (
             ["SPY-R07", "--engine", "all", "--prove"],
-            "--engine: all proves nothing; valid with --prove",
+            "--engine: all cannot prove anything; valid with --prove",
         ),
         (["SPY-R07", "--maximize", "cost"], "--maximize: 'cost'; valid: volume, overshoot, waste"),
         (
             ["SPY-R07", "--prove", "--target", "model"],
-            "--target: only counterexamples of Z3 are replayed",
+            "--target: only counterexamples found by Z3 are replayed",
         ),
         (
             ["SPY-R07", "--engine", "hypothesis", "--param", "block_size=2"],
-            "--param: 'block_size=2': this engine does not take it; valid: formula=NAME",
+            "--param: 'block_size=2': this engine does not take this parameter; valid: "
+            "formula=NAME",
         ),
         (
             ["SPY-R41", "--revision", "2.1.2"],
-            "--revision: '2.1.2'; valid with SPY-R41: without this option",
+            "--revision: '2.1.2'; does not apply to SPY-R41; omit this option",
         ),
         (
             [
@@ -436,8 +439,11 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(run, monkeypatc
             ],
             "--param: interleave=false with --maximize waste; valid: interleave=true, or a rev",
         ),
-        (["SPY-R50", "--maximize", "waste"], "--maximize: 'waste'; valid with SPY-R50: without"),
-        (["SPY-R50", "--target", "model"], "--target: 'model'; valid with SPY-R50: without"),
+        (
+            ["SPY-R50", "--maximize", "waste"],
+            "--maximize: 'waste'; does not apply to SPY-R50; omit",
+        ),
+        (["SPY-R50", "--target", "model"], "--target: 'model'; does not apply to SPY-R50; omit"),
         (
             ["SPY-R50", "--param", "formula=2.1.2"],
             "--param: 'formula=2.1.2'; valid with SPY-R50: blo",
@@ -454,7 +460,7 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(run, monkeypatc
         ),
         (
             ["SPY-R07", "--param", "pausing=true"],
-            "--param: 'pausing=true'; valid: only with --revi",
+            "--param: 'pausing=true'; valid only together with --revi",
         ),
         (
             ["SPY-R07", "--param", "interleave=0"],
@@ -617,7 +623,7 @@ def test_lemmas_that_fail_or_run_out_of_time_are_inconclusive(run, monkeypatch):
     too_small = run("search", "SPY-R41", "--prove", "--param", "block_size=2")
     assert too_small.code == 3, too_small
     assert "\nunguarded  " in too_small.out
-    assert too_small.out.endswith("no answer, because it needs a proof of every lemma\n")
+    assert too_small.out.endswith("no answer, because an answer needs a proof of every lemma\n")
     monkeypatch.setattr("schedproof.gate.search.proofs.bounded", _out_of_time)
     late = run("search", "SPY-R50")
     assert late.code == 3
@@ -697,7 +703,10 @@ def test_a_rule_of_another_system_can_be_sampled_and_explored(run, monkeypatch):
     [
         (["V1-R99"], "no rule 'V1-R99'; did you mean V1-R96 or V1-R92 or V1-R91"),
         (["V1-R09"], "RULE: V1-R09 has no encoding for Z3; valid: V1-I2, "),
-        (["V1-I2", "--revision", "documented"], "--revision: 'documented'; valid with V1-I2: "),
+        (
+            ["V1-I2", "--revision", "documented"],
+            "--revision: 'documented'; does not apply to V1-I2; ",
+        ),
         (
             ["V1-I2", "--param", "policy=fcfs"],
             "--param: 'policy=fcfs'; valid with V1-I2: block_size",

@@ -50,7 +50,9 @@ def test_no_prompt_goes_on_from_what_two_requests_generated():
     for each in (first, other):
         contents.prompt_of(each)
         generates(contents, each, "wxyz")
-    with pytest.raises(SameTokens, match="c continues tokens that two other requests share"):
+    with pytest.raises(
+        SameTokens, match="the prompt of c begins with tokens that two other requests share"
+    ):
         contents.prompt_of(request("c", "wxyz"))
 
 

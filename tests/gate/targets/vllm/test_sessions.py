@@ -8,8 +8,6 @@ from schedproof.gate.targets.jsonl import ProtocolError
 from schedproof.gate.targets.protocol_checks import RefusedError, read_request
 from schedproof.gate.targets.vllm.sessions import Sending, Sessions, check_length
 
-from .test_target import vllm  # noqa: F401
-
 FIRST = {"id": "a", "prompt": [["a", 4]], "max_tokens": 2}
 WAITS, RUNS = "WAITING_FOR_STREAMING_REQ", "RUNNING"
 
@@ -84,7 +82,7 @@ def test_malformed_turns_are_refused(turns):
         read_request({**FIRST, "turns": turns})
 
 
-def test_a_session_of_a_release_computes_only_its_new_inputs(vllm):  # noqa: F811
+def test_a_session_of_a_release_computes_only_its_new_inputs(vllm):
     vllm.begin(streaming_inputs=True)
     vllm.ask("a", max_tokens=2, turns=[turn(1), turn(None)])
     steps = vllm.finish()
@@ -93,7 +91,7 @@ def test_a_session_of_a_release_computes_only_its_new_inputs(vllm):  # noqa: F81
     assert [name for name, step in enumerate(steps) if step["parked"]] == [1, 2, 4]
 
 
-def test_a_session_of_a_release_may_be_aborted_while_it_waits(vllm):  # noqa: F811
+def test_a_session_of_a_release_may_be_aborted_while_it_waits(vllm):
     vllm.begin(streaming_inputs=True)
     vllm.ask("a", max_tokens=1, turns=[turn(9)])
     vllm.step()

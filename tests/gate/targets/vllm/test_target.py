@@ -8,103 +8,24 @@ import random
 import sys
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
 from schedproof.gate.files.scenario_file import read_scenario
-from schedproof.gate.targets import factory, releases
-from schedproof.gate.targets.pipe import PipeTarget
+from schedproof.gate.targets import factory
 from schedproof.gate.targets.supported_releases import ReleaseError, parse_release
-from schedproof.gate.targets.vllm.releases import EXAMINED
 from schedproof.model.observation import FIELDS, REQUIRED
 from schedproof.properties.checking.replay import replay
 from schedproof.spec.catalogue import load, select
 
-Step = dict[str, Any]
-Config = dict[str, Any]
+from .served import CONFIG, RELEASES, SUPPORTED, Step
 
-SUPPORTED = EXAMINED
-RELEASES = (SUPPORTED[0], "0.28.0", SUPPORTED[-1])
 NOT_SEEN = {
     *("tkv", "left_pad_blocks", "paused", "reserved_blocks", "slot_blocks"),
     *("prompt_throughput", "decode_throughput", "emitted_at", "parked"),
     *("encoder_inputs", "encoder_dropped", "completes", "group_blocks"),
     *("deferred", "handed_over", "over"),
 }
-CONFIG: Config = {
-    "block_size": 4,
-    "num_blocks": 12,
-    "max_num_seqs": 3,
-    "max_num_batched_tokens": 16,
-    "max_model_len": 40,
-    "long_prefill_token_threshold": 0,
-    "enable_chunked_prefill": True,
-    "enable_prefix_caching": False,
-    "policy": "fcfs",
-    "watermark": 0.0,
-    "reserve_full_isl": True,
-}
-
-
-class Vllm(NamedTuple):
-    """A release of vLLM in a process of its own."""
-
-    version: str
-    pipe: PipeTarget
-
-    def start(self, **changes):
-        """Start with a max_model_len that the pool can hold, unless one is given."""
-        config = CONFIG | changes
-        if config["num_blocks"] and "max_model_len" not in changes:
-            whole = config["num_blocks"] * config["block_size"]
-            config["max_model_len"] = min(config["max_model_len"], whole)
-        return self.pipe.start("vllm", "documented", config)
-
-    def begin(self, **changes):
-        assert self.start(**changes)["ok"]
-
-    def ask(self, name, *prompt, max_tokens, **more):
-        """A request; without a prompt of its own it has 8 tokens."""
-        segments = [list(segment) for segment in prompt or ((name, 8),)]
-        request = {"id": name, "prompt": segments, "max_tokens": max_tokens, **more}
-        assert self.pipe.add(request) == {"ok": True}
-
-    def abort(self, name, *, inside=False):
-        assert self.pipe.abort(name, inside=inside) == {"ok": True}
-
-    def step(self):
-        reply = self.pipe.step()
-        assert reply["ok"], reply["message"]
-        step: Step = reply["step"]
-        return step
-
-    def finish(self, limit=500):
-        """The steps until no request is left."""
-        steps = [self.step()]
-        while steps[-1]["running"] or steps[-1]["waiting"]:
-            assert len(steps) < limit
-            steps.append(self.step())
-        return steps
-
-
-# The release that the model follows is quick to start beside the others.
-@pytest.fixture(
-    scope="module",
-    params=[
-        pytest.param(release, marks=() if release == RELEASES[1] else pytest.mark.slow)
-        for release in RELEASES
-    ],
-)
-def vllm(request):
-    release = parse_release(f"vllm=={request.param}")
-    assert release is not None
-    try:
-        prepared = releases.prepare(release, offline=True)
-    except ReleaseError as error:
-        pytest.skip(str(error))
-    with PipeTarget(prepared.command, env=prepared.env) as pipe:
-        yield Vllm(request.param, pipe)
 
 
 def has_watermark(version):
@@ -695,8 +616,8 @@ def test_an_unbounded_pool_says_when_it_would_forget(vllm):
         vllm.ask(f"r{number}", ("same", 999), max_tokens=1)
     reply = vllm.pipe.add({"id": "more", "prompt": [["same", 3]], "max_tokens": 1})
     assert reply["message"] == (
-        "refused by the target: the requests so far fill 65000 of the 65001 blocks that stand in "
-        "for an unbounded pool; set num_blocks"
+        "refused by the target: the requests so far fill 65000 of the 65001 blocks that "
+        "represent an unbounded pool; set num_blocks"
     )
 
 
@@ -989,6 +910,46 @@ def test_blocks_of_groups_have_their_own_sizes_and_a_hit_ends_with_a_block_of_ea
     assert vllm.step()["prefix_hit"] == {"b": 8}
 
 
+def test_prefill_is_computed_at_intervals(vllm):
+    interval = {"prefill_schedule_interval": 3}
+    if vllm.version != "0.33.0":
+        assert "$.config.prefill_schedule_interval is 3" in vllm.start(**interval)["message"]
+        return
+    vllm.begin(**interval)
+    vllm.ask("a", ("a", 4), max_tokens=9)
+    vllm.step()
+    vllm.ask("b", ("b", 4), max_tokens=2)
+    assert ["b" in vllm.step()["scheduled"] for _ in range(3)] == [False, False, True]
+
+
+BUFFER = {"kind": "circular_buffer", "block_size": 8}
+
+
+def test_a_circular_buffer_is_one_block_of_a_request(vllm):
+    more = GROUPS | {"kv_groups": [{"kind": "full"}, BUFFER], "enable_prefix_caching": True}
+    if vllm.version != "0.33.0":
+        assert "another kind than circular_buffer" in vllm.start(**more)["message"]
+        return
+    vllm.begin(**more)
+    vllm.ask("a", ("a", 15), max_tokens=2)
+    assert [len(table) for table in vllm.step()["group_blocks"]["a"]] == [1]
+    vllm.ask("b", ("a", 15), max_tokens=2)
+    assert vllm.step()["prefix_hit"] == {"b": 8}
+    refused = vllm.start(**more, kv_connector=True)["message"]
+    assert "$.config.kv_connector is true; valid is false with a circular_buffer group" in refused
+
+
+def test_windows_are_retained_at_multiples_of_the_interval(vllm):
+    if vllm.version != "0.33.0":
+        return
+    interval = {"prefix_cache_retention_interval": 8}
+    vllm.begin(**GROUPS, **interval, enable_prefix_caching=True)
+    vllm.ask("a", ("a", 15), max_tokens=2)
+    vllm.finish()
+    vllm.ask("b", ("a", 11), ("b", 2), max_tokens=2)
+    assert vllm.step()["prefix_hit"] == {"b": 8}
+
+
 LOADS = GROUPS | {"kv_connector": True}
 
 
@@ -1015,7 +976,7 @@ def test_a_failed_load_of_several_groups_ends_the_engine_before_0_33(vllm):
         ({"synchronous_loads": True}, "one group with synchronous_loads true"),
         (
             {"num_speculative_tokens": 2, "num_lookahead_tokens": 2},
-            "valid is 0 with a connector and several groups",
+            "valid is 0 if there are a connector and several groups",
         ),
         (
             {"kv_groups": [{"kind": "full"}, {"kind": "mamba"}]},
@@ -1034,7 +995,7 @@ def test_a_connector_and_groups_are_refused_with_what_is_not_judged(vllm, option
         ([{"kind": "full"}, {**WINDOW, "block_size": 0}], "$.config.kv_groups[1].block_size is 0"),
         (
             [{"kind": "full"}, {"kind": "full"}],
-            "valid is a single full group, or another kind",
+            "valid is a list in which only the first group is full",
         ),
         ([{"kind": "full"}, {"kind": "sliding_window"}], "$.config.kv_groups[1] is "),
         ([{"kind": "full"}, {**WINDOW, "window": 1}], "$.config.kv_groups[1].window is 1"),

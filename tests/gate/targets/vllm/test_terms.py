@@ -79,7 +79,7 @@ def test_limits_that_a_server_sets_are_recorded():
 def test_drafts_that_are_decided_ahead_end_the_record():
     drafting = scheduler(async_scheduling=True)
     drafting.num_spec_tokens = 2
-    with pytest.raises(RecordEnds, match="it is not known yet which drafts are right"):
+    with pytest.raises(RecordEnds, match="it is not known yet which drafts are correct"):
         config_of(drafting)
     drafting.scheduler_config.async_scheduling = False
     assert config_of(drafting)["num_speculative_tokens"] == 2

@@ -61,7 +61,7 @@ def test_prioritised_prefills_come_first_and_decodes_behind_them():
 def test_a_chunk_keeps_no_decode_out(revision):
     history = book(request("a", 6, 6, 1), request("b", 6, 2), running="ab", revision=revision)
     assert queues.decode_left_out(history, ran({"b": 4})) == (
-        "a decodes and is left out beside a chunk, with budget left"
+        "a decodes, but is left out of a batch with a prompt chunk, although budget is left"
     )
     assert queues.decode_left_out(history, ran({"a": 1, "b": 4})) is None
     # Without a chunk it is another rule's.
@@ -83,7 +83,7 @@ def test_who_must_not_be_cut_does_not_end_the_batch():
     off = {"enable_chunked_prefill": False, "num_blocks": None}
     history = book(request("a", 8), request("b", 6), request("c", 2), **off)
     reported = queues.kept_out(history, ran({"a": 8}, "a", "bc", free_blocks=None))
-    assert reported == "c gets nothing: b gets nothing, with budget and blocks"
+    assert reported == "c gets no tokens, although budget and blocks are left: b gets nothing"
     assert queues.kept_out(history, ran({"a": 8, "c": 2}, "ac", "b", free_blocks=None)) is None
     assert queues.passed_over(history, ran({"a": 8, "c": 2}))
     assert not queues.passed_over(history, ran({"a": 8}))
@@ -321,7 +321,7 @@ def test_nobody_gives_way_while_blocks_are_enough():
     )
     assert reported == (
         "b preempted, although running requests needed at most 2 blocks, and 2 were free "
-        "before b gave up its own"
+        "before b gave back its blocks"
     )
 
 
@@ -385,7 +385,7 @@ def test_a_request_that_no_step_schedules_does_not_keep_the_simulation_from_its_
     stuck = book(request("a", 40), instances=1, num_blocks=2)
     assert main_loop.wrong_end(stuck, ran({}, waiting="a", free_blocks=2, over=True)) is None
     assert main_loop.wrong_end(stuck, ran({}, waiting="a", free_blocks=2, over=False)) == (
-        "nothing is scheduled and no request is to come, but the simulation does not end"
+        "nothing is scheduled and no request is left to come, but the simulation does not end"
     )
     assert main_loop.wrong_end(stuck, ran({"a": 6}, running="a", over=False)) is None
     assert main_loop.wrong_end(stuck, ran({"a": 6}, running="a", over=True)) is not None

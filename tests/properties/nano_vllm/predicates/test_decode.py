@@ -77,7 +77,7 @@ def test_victims_are_the_last_of_those_who_run(gone, reported):
         (
             2,
             "b preempted, although running requests needed at most 2 blocks, and 2 were free "
-            "before b gave up its own",
+            "before b gave back its blocks",
         ),
     ],
 )
@@ -93,7 +93,7 @@ def test_who_is_inside_a_block_needs_none():
     reported = decode.wrong_victim(history, ran({"a": 1}, "a", "b", preempted=("b",)))
     assert reported == (
         "b preempted, although running requests needed at most 0 blocks, and 0 were free "
-        "before b gave up its own"
+        "before b gave back its blocks"
     )
 
 

@@ -26,7 +26,7 @@ AHEAD = {**LOADS, "async_scheduling": True}
 
 
 def landed(name="a", prompt=8, external=8, **more):
-    """A request that was parked in the first step, and whose load has landed."""
+    """A request that was parked in the first step, and whose load has finished."""
     values = {"parked_since": 0, "tokens_loading": external, "slots": external, **more}
     return request(name, prompt, external=external, **values)
 

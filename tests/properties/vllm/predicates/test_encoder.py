@@ -54,7 +54,7 @@ def test_inputs_of_a_step_are_within_the_budget():
     history = before(pictures())
     step = after({"a": 6}, encoder_inputs={"a": (0, 1)})
     assert encoder.encoder_budget_exceeded(history, step) == (
-        "encoder inputs of 6 tokens > max_num_encoder_input_tokens 4"
+        "the encoder computes 6 tokens > max_num_encoder_input_tokens 4"
     )
     within = after({"a": 4}, encoder_inputs={"a": (0,)})
     assert encoder.encoder_budget_exceeded(history, within) is None
@@ -64,7 +64,7 @@ def test_what_is_kept_fits_the_cache():
     history = before(pictures(computed=4), outputs={"cat": 4, "fox": 2}, running="a")
     step = after({"a": 2}, encoder_inputs={"a": (1,)})
     assert encoder.outputs_too_many(history, step) == (
-        "encoder outputs of 8 tokens are kept > encoder_cache_size 6"
+        "the kept encoder outputs have 8 tokens > encoder_cache_size 6"
     )
     dropped = after({"a": 2}, encoder_inputs={"a": (1,)}, encoder_dropped=("cat",))
     assert encoder.outputs_too_many(history, dropped) is None

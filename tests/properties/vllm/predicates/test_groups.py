@@ -73,10 +73,10 @@ def test_a_hit_is_whole_only_if_the_window_holds_its_tokens():
     assert groups.hit_out_of_the_window(whole, step)
     other = before(first, holds={8: (0, (("b", 8),))})
     assert groups.hit_not_whole(other, step) == (
-        "a finds 8 tokens; block 8 of group 1 does not hold those of its block 1"
+        "a finds 8 tokens, but block 8 of group 1 does not hold the tokens of its block 1"
     )
     gap = after({"a": 4}, (0, 0, 9), prefix_hit={"a": 8})
-    assert groups.hit_not_whole(whole, gap) == "a finds 8 tokens; group 1 lacks block 1"
+    assert groups.hit_not_whole(whole, gap) == "a finds 8 tokens, but group 1 does not have block 1"
 
 
 def test_admission_counts_every_group():

@@ -58,7 +58,7 @@ def test_a_request_behind_one_that_is_passed_over_has_its_turn():
     assert in_flight.scheduled_for_nothing(history, ran({"b": 1}, "ab")) is None
     assert in_flight.passed_over_beside_others(history, ran({"b": 1}, "ab"))
     reported = in_flight.scheduled_for_nothing(history, ran({}, "ab"))
-    assert reported == "b has no turn, behind a, which has nothing to compute"
+    assert reported == "b is not scheduled, although a in front of it has nothing to compute"
     assert in_flight.scheduled_for_nothing(history, ran({}, "a", "b", preempted=("b",))) is None
 
 
@@ -105,7 +105,7 @@ def test_of_every_token_it_is_shown_which_one_it_is():
     history = before(promised(), running="a", on_the_way=[{"a": Coming()}], **AHEAD)
     silent = ran({"a": 1}, "a", emitted={"a": 1}, emitted_at={})
     assert in_flight.out_of_turn(history, silent) == (
-        "a emits 1 tokens, but emitted_at does not say which"
+        "a emits 1 tokens, but emitted_at does not give their position"
     )
     assert in_flight.out_of_turn(history, ran({"a": 1}, "a", emitted={"a": 1})) is None
 
@@ -140,7 +140,7 @@ def test_a_victim_whose_blocks_stay_taken_is_judged_by_one_rule():
     history.last = ran({}, "ab", blocks={"a": (1, 2), "b": (3, 4)}, free_blocks=4)
     step = ran({"a": 1}, "a", "b", preempted=("b",))
     assert preemption.needless_preemption(history, step) is None
-    assert "and 4 were free before b gave up its own" in str(
+    assert "and 4 were free before b gave back its blocks" in str(
         loads.preempted_for_nothing(history, step)
     )
 
@@ -333,7 +333,7 @@ def test_drafts_on_their_way_count_until_they_are_found_wrong():
     assert speculation.verified_wrongly(history, right) is None
     assert speculation.some_right_some_wrong(history, right)
     assert speculation.verified_wrongly(history, replace(right, emitted={"a": 3})) == (
-        "a emits 3 tokens; 1 of its 2 drafts are right: 2 are due"
+        "a emits 3 tokens; 1 of its 2 drafts are correct, so it must emit 2"
     )
     history.observe(right)
     assert (

@@ -17,12 +17,43 @@ def test_only_so_many_requests_are_active():
     assert queues.every_active_slot_taken(history, alone)
 
 
+AT_INTERVALS = {"prefill_schedule_interval": 3}
+
+
+def decoding_beside(new, **keys):
+    """The history two steps after the prefill of a, which now decodes, and b, which waits."""
+    history = book(request("a"), new, **AT_INTERVALS, **keys)
+    history.observe(ran({"a": 6}, "a", emitted={"a": 1}))
+    history.last = ran({"a": 6}, "a")
+    return history
+
+
+def test_prefill_waits_for_the_interval_while_others_decode():
+    history = decoding_beside(request("b"))
+    history.live["b"].arrival = 1
+    early = ran({"a": 1, "b": 6}, "ab")
+    crowded = queues.prefill_too_early(history, early)
+    assert crowded is None  # b waited in the step of the prefill
+    history.system_state = history.system_state._replace(
+        cadence=history.system_state.cadence._replace(crowded=False)
+    )
+    assert queues.prefill_too_early(history, early) == (
+        "b computes 6 tokens of its prefill less than 3 steps after the last prefill, while others "
+        "decode"
+    )
+    held = ran({"a": 1}, "a", "b")
+    assert queues.prefill_too_early(history, held) is None
+    assert queues.prefills_are_held(history, held)
+    assert queues.needless_wait(history, held) is None
+
+
 def test_a_rule_about_a_limit_concerns_only_configurations_with_it():
     rules = {**budget.PREDICATES, **queues.PREDICATES, **encoder.PREDICATES}
     limits = {
         "V1-R87": {"max_num_active_seqs": 1},
         "V1-R88": {"long_prefill_token_threshold_adaptive": True},
         "V1-R91": {"disable_chunked_mm_input": True},
+        "V1-R97": AT_INTERVALS,
     }
     for rule, limit in limits.items():
         assert not rules[rule].concerns(book().config)

@@ -111,8 +111,8 @@ def test_a_request_that_has_landed_and_fits_does_not_wait():
     history = before(parked(prompt=9, steps_left=0), step=3)
     waits = after(free_blocks=1)
     assert loads.waits_though_loaded(history, waits) == (
-        "a, whose load has landed, waits although 10 tokens of the budget and a slot are left, and "
-        "it needs 1 blocks of 1 free ones"
+        "a, whose load has finished, waits although 10 tokens of the budget and a slot are left, "
+        "and it needs 1 blocks of 1 free ones"
     )
     assert loads.one_has_landed(history, waits)
     for reason in (
@@ -280,7 +280,7 @@ def test_a_request_does_not_start_from_what_failed_to_load():
     assert loads.builds_on_what_failed(history, right) is None
     assert loads.one_joins_after_a_failure(history, right)
     assert loads.builds_on_what_failed(history, after({"a": 1}, "a", computed={"a": 8})) == (
-        "a starts from 7 tokens, although its load failed from token 6 on"
+        "a starts at token 7, although its load failed from token 6 on"
     )
 
 
@@ -331,7 +331,7 @@ def test_a_request_whose_load_has_failed_ends_with_an_error_when_the_load_ends()
 
 def test_no_other_request_ends_with_an_error():
     early = after(finished={"a": "error"}, parked=(), blocks={})
-    says = "a ends with an error, but no failed load of it ends in this step"
+    says = "a ends with an error, but none of its loads fails in this step"
     for account, keys in (
         (parked(steps_left=2, external=8, prompt=8, load_fails_at=5), FAIL),
         (parked(steps_left=1, external=8, prompt=8, load_fails_at=8), FAIL),

@@ -129,7 +129,7 @@ def test_everyone_who_runs_has_a_turn_while_the_budget_lasts():
     history = book(*accounts, running="abc")
     assert queues.passed_by(history, ran({"a": 1, "b": 1, "c": 1}, "abc")) is None
     reported = queues.passed_by(history, ran({"a": 1, "c": 1}, "abc"))
-    assert reported == "b not scheduled, although running and the budget is not spent"
+    assert reported == "b not scheduled, although running and budget is left"
     assert queues.passed_by(book(*accounts, running="abc"), ran({"a": 10}, "abc")) is None
 
 
@@ -187,6 +187,15 @@ def test_newcomers_take_what_is_left():
     reported = budget.waiting_clamp(history, ran({"a": 1, "b": 5}))
     assert reported is not None
     assert "9 left of the budget: min is 9" in reported
+
+
+def test_the_message_says_how_much_ends_at_a_block_boundary():
+    groups = [{"kind": "full"}, {"kind": "mamba"}]
+    history = book(request("a", 6, 6, 1), request("b", 20), running="a", kv_groups=groups)
+    assert budget.waiting_clamp(history, ran({"a": 1, "b": 9})) == (
+        "b computes 9 tokens; it needs 20, at most 10 a request, 9 left of the budget: min is 9, "
+        "of which 8 end at a block boundary"
+    )
 
 
 def test_nobody_is_accused_where_a_victim_gave_its_share_back():

@@ -31,7 +31,7 @@ def test_a_request_goes_on_only_at_a_worker_that_has_it():
     assert worker.unknown_to_the_worker(knows, after({"a": 1}, {"a": 6})) is None
     assert worker.worker_is_told(knows, after({"a": 1}, {"a": 6}))
     assert worker.unknown_to_the_worker(knows, after({"a": 1}, {})) == (
-        "a is scheduled, but the worker is not told"
+        "a is scheduled, but the worker is not told about it"
     )
     again = after({"a": 1}, {"a": 6}, sent={"new": ("a",)})
     assert worker.unknown_to_the_worker(knows, again) == (

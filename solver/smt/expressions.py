@@ -1,0 +1,413 @@
+"""Follows the expressions of a function, with kinds instead of values (`smt.kinds`)."""
+
+import ast
+import builtins
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from types import FunctionType
+from typing import Any, cast
+
+import msgspec
+
+from .execution import UndecidedError
+from .kinds import (
+    HIDDEN,
+    MESSAGE,
+    MIXED,
+    NAME,
+    NOTHING,
+    NUMBER,
+    TRUTH,
+    Kind,
+    Known,
+    by_id,
+    can_compare,
+    can_sort,
+    check_class,
+    is_condition,
+    is_record,
+    is_within,
+    item_at,
+    item_of,
+    join,
+    kind_of,
+    many,
+    of_model,
+    record,
+    result_of,
+    result_of_builtin,
+    row,
+    stream,
+)
+from .loops import name_of
+from .memory import PACKAGE
+
+MOST_NESTED = 3  # loops in loops; with n of them, code can find out whether there are n + 1 items
+# What code that the proof replaces may do besides. It may look at everything.
+LOOSE: tuple[type[ast.AST], ...] = (
+    *(ast.Subscript, ast.Slice, ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.IfExp),
+    *(ast.Attribute, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.Starred),
+)
+LOOSE_BUILTINS = {"range", "sum", "enumerate", "set", "dict", "tuple", "list", "len", "min"}
+LOOSE_BUILTINS |= {"reversed"}
+LOOSE_METHODS = {"get", "pop", "items", "append", "_replace", "name"}
+
+
+@dataclass
+class Scope:
+    """A call of a function, with arguments of these kinds.
+
+    Attributes:
+        of: what the proof defines (`smt.defined.Definitions`).
+        loose: whether the proof replaces the function, or a function that calls it.
+        made: the variables that hold lists and dicts which the function has just made.
+    """
+
+    of: Any
+    function: FunctionType
+    name: str
+    loose: bool
+    kinds: dict[str, Kind]
+    made: set[str]
+
+    def refused(self, node: ast.AST, why: str = "") -> UndecidedError:
+        file = self.function.__globals__["__name__"].removeprefix(f"{PACKAGE}.").replace(".", "/")
+        text = why or f"`{ast.unparse(node).partition(chr(10))[0]:.60}`"
+        line = getattr(node, "lineno", self.function.__code__.co_firstlineno)
+        where = f"model/{file}.py, line {line}"
+        return UndecidedError(f"does something that the proof does not define: {text} ({where})")
+
+    def select(self, tests: list[ast.expr], outside: set[str]) -> None:
+        """Count a loop whose tests are not only about its item, but about other things that the
+        function has found out."""
+        read = {each.id for test in tests for each in ast.walk(test) if isinstance(each, ast.Name)}
+        self.of.selected += bool(read & outside) and not self.loose
+
+    def deepen(self, node: ast.AST, by: int) -> None:
+        """Count loops in loops."""
+        self.of.nested += by
+        self.of.deepest = max(self.of.deepest, self.of.nested)
+        if self.of.deepest > MOST_NESTED and not self.loose:
+            raise self.refused(node, f"nests more than {MOST_NESTED} loops")
+
+    def assign(self, target: ast.expr, kind: Kind) -> None:
+        match target:
+            case ast.Name():
+                self.kinds[target.id] = kind
+            case ast.Tuple(elts=parts):
+                for part, own in zip(parts, self.parts(target, kind), strict=True):
+                    self.assign(part, own)
+            case ast.Subscript(value=ast.Name(id=name)) if name in self.made:
+                key, held = self.value(target.slice), self.kinds[name]
+                if self.loose:
+                    return
+                if key != NAME or held.name != "by id":
+                    raise self.refused(target)
+                self.kinds[name] = by_id(join(*held.of, kind))
+            case _:
+                raise self.refused(target)
+
+    def parts(self, target: ast.Tuple, kind: Kind) -> list[Kind]:
+        """Return the kinds of the parts of a value that the code unpacks."""
+        if kind.name == "record" and issubclass(kind.of[0], tuple):
+            kind = row(*(self.attribute(target, kind, name) for name in kind.of[0]._fields))
+        if kind.name == "row" and len(kind.of) == len(target.elts):
+            return list(kind.of)
+        if kind != HIDDEN and kind.name != "many":
+            raise self.refused(target)
+        return [HIDDEN if kind == HIDDEN else kind.of[0]] * len(target.elts)
+
+    def condition(self, node: ast.expr) -> None:
+        if isinstance(node, ast.BoolOp):
+            for each in node.values:
+                self.condition(each)
+        elif not (is_condition(self.value(node)) or self.loose):
+            raise self.refused(node)
+
+    def item(self, node: ast.expr) -> Kind:
+        """Return the kind of the items that a loop goes through."""
+        kind = self.value(node)
+        item = HIDDEN if kind == HIDDEN and self.loose else item_of(kind)
+        if item == MIXED:
+            raise self.refused(node)
+        return item
+
+    def lasting(self, node: ast.expr) -> Kind:
+        """Return the kind of an expression whose value the code stores."""
+        kind = self.value(node)
+        if kind.name == "stream" and not self.loose:
+            raise self.refused(node)
+        return kind
+
+    def value(self, node: ast.expr) -> Kind:
+        """Return the kind of an expression."""
+        kind: Kind | None = self.of.expressions.get((self.name, ast.unparse(node)))
+        if kind is None:
+            kind = self.expression(node)
+        if kind == MIXED and self.loose and isinstance(node, (*LOOSE, ast.Name, ast.Call)):
+            for each in ast.iter_child_nodes(node):
+                if isinstance(each, ast.expr):
+                    self.value(each)
+            return HIDDEN
+        if kind == MIXED:
+            raise self.refused(node)
+        return kind
+
+    def expression(self, node: ast.expr) -> Kind:
+        """Return the kind of an expression; MIXED if it is not defined."""
+        if (
+            self.loose
+            and isinstance(node, LOOSE)
+            and not isinstance(node, ast.Attribute | ast.Tuple)
+        ):
+            return MIXED
+        match node:
+            case ast.Constant(value=value):
+                return kind_of(value)
+            case ast.Name():
+                return self.named(node)
+            case ast.Attribute(value=value, attr=name):
+                kind = self.value(value)
+                hidden = kind == HIDDEN and self.loose
+                return HIDDEN if hidden else self.attribute(node, kind, name)
+            case ast.Tuple() | ast.List():
+                return self.display(node)
+            case ast.Dict(keys=keys, values=values) if None not in keys:
+                same = all(self.value(cast(ast.expr, key)) == NAME for key in keys)
+                return by_id(join(*map(self.lasting, values))) if same else MIXED
+            case ast.ListComp() | ast.GeneratorExp() | ast.SetComp() | ast.DictComp():
+                return self.comprehension(node)
+            case ast.Call():
+                return self.called(node)
+            case ast.JoinedStr(values=values):
+                for part in values:
+                    if isinstance(part, ast.FormattedValue):
+                        self.value(part.value)
+                        if part.format_spec is not None or part.conversion != -1:
+                            return MIXED
+                return MESSAGE
+            case ast.BinOp(left=left, op=operator, right=right):
+                return result_of(operator, self.value(left), self.value(right))
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                self.condition(operand)
+                return TRUTH
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return NUMBER if self.value(operand) == NUMBER else MIXED
+            case ast.BoolOp(values=values):
+                self.condition(node)
+                return join(*map(self.lasting, values))
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                self.condition(test)
+                return join(self.lasting(body), self.lasting(orelse))
+            case ast.Compare(left=left, ops=operators, comparators=others):
+                sides = pairwise(map(self.value, (left, *others)))
+                pairs = zip(operators, sides, strict=True)
+                same = all(can_compare(operator, *pair) for operator, pair in pairs)
+                return TRUTH if same else MIXED
+            case ast.Subscript(value=value, slice=place):
+                of = NUMBER if isinstance(place, ast.Slice) else self.value(place)
+                return item_at(self.value(value), ast.unparse(place), of)
+        return MIXED
+
+    def named(self, node: ast.Name) -> Kind:
+        name, code = node.id, self.function.__code__
+        if name in self.kinds:
+            return self.kinds[name]
+        cells = dict(zip(code.co_freevars, self.function.__closure__ or (), strict=True))
+        if name in cells:
+            return kind_of(cells[name].cell_contents)
+        if name in self.function.__globals__:
+            return kind_of(self.function.__globals__[name])
+        is_own = getattr(getattr(builtins, name, None), "__name__", "") == name
+        return Kind("builtin", (name,)) if is_own else MIXED
+
+    def attribute(self, node: ast.AST, kind: Kind, name: str) -> Kind:
+        if kind.name not in ("known", "record") or name.startswith("__"):
+            return MIXED
+        if kind.name == "known":
+            owner = kind.of[0].value
+            if isinstance(owner, type):
+                found = inspect.getattr_static(owner, name, None)
+                is_method = isinstance(found, classmethod)
+                return Kind("method", (Known(found.__func__), kind)) if is_method else MIXED
+            return kind_of(getattr(owner, name, MIXED))
+        [owner] = kind.of
+        check_class(owner)
+        of: Kind | None = self.of.field_of(owner, name)
+        if of is not None:
+            return of
+        found = inspect.getattr_static(owner, name, None)
+        if isinstance(found, property):
+            return self.follow(node, found.fget, kind)
+        return Kind("method", (Known(found), kind)) if isinstance(found, FunctionType) else MIXED
+
+    def display(self, node: ast.Tuple | ast.List) -> Kind:
+        items = [
+            self.item(each.value) if isinstance(each, ast.Starred) else self.lasting(each)
+            for each in node.elts
+        ]
+        of_any_length = any(isinstance(each, ast.Starred) for each in node.elts)
+        is_many = of_any_length or isinstance(node, ast.List)
+        return many(join(*items)) if is_many else row(*items)
+
+    def comprehension(
+        self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp
+    ) -> Kind:
+        before, targets = dict(self.kinds), set[str]()
+        for part in node.generators:
+            self.assign(part.target, self.item(part.iter))
+            targets |= {each.id for each in ast.walk(part.target) if isinstance(each, ast.Name)}
+            self.deepen(node, 1)
+            self.select(part.ifs, {*before})
+            for test in part.ifs:
+                self.condition(test)
+        of = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+        kinds = [self.lasting(each) for each in of]
+        self.kinds = before
+        self.of.nested -= len(node.generators)
+        read = {each.id for part in of for each in ast.walk(part) if isinstance(each, ast.Name)}
+        if not (targets & read or self.loose):
+            return MIXED  # nothing says of which item it is
+        if isinstance(node, ast.SetComp | ast.DictComp):
+            if kinds[0] != NAME:
+                return HIDDEN if self.loose else MIXED
+            return by_id(NOTHING if len(kinds) == 1 else kinds[1])
+        return (stream if isinstance(node, ast.GeneratorExp) else many)(kinds[0])
+
+    # Calls.
+
+    def follow(self, node: ast.AST, function: Any, *given: Kind, **named: Kind) -> Kind:
+        module = function.__globals__["__name__"]
+        if not of_model(module) or not (self.loose or module in self.of.modules):
+            raise self.refused(node)
+        try:
+            called: tuple[Kind, int, int] = self.of.call(function, *given, **named)
+        except TypeError as why:
+            raise self.refused(node, f"{why} of {name_of(function)}") from None
+        kind, depth, selected = called
+        self.deepen(node, depth)
+        self.of.nested -= depth
+        self.of.selected += selected
+        return kind
+
+    def called(self, node: ast.Call) -> Kind:
+        func = node.func
+        is_sort = isinstance(func, ast.Name) and self.named(func) == Kind("builtin", ("sorted",))
+        if is_sort and len(node.args) == 1:
+            return HIDDEN if self.loose else self.sorted(node, node.args[0])
+        if isinstance(func, ast.Attribute) and not self.is_module(func.value):
+            kind = self.method(node, func)
+            if kind is not None:
+                return kind
+        given = [self.value(each) for each in node.args]  # a starred argument is refused
+        named = dict[str, Kind]()
+        for option in node.keywords:
+            kind = self.value(option.value)
+            if option.arg is not None:
+                named[option.arg] = kind
+            elif kind.name == "options":
+                named |= dict(kind.of)
+            else:
+                return MIXED
+        return self.apply(node, self.value(func), given, named)
+
+    def is_module(self, node: ast.expr) -> bool:
+        return isinstance(node, ast.Name) and inspect.ismodule(
+            self.function.__globals__.get(node.id)
+        )
+
+    def apply(
+        self, node: ast.Call, kind: Kind, given: list[Kind], named: Mapping[str, Kind]
+    ) -> Kind:
+        """Return the kind of a call's result; MIXED if it is not defined."""
+        if kind.name == "applied":
+            return self.apply(node, kind.of[0], [*kind.of[1:], *given], named)
+        if kind.name == "builtin":
+            if self.loose and kind.of[0] in LOOSE_BUILTINS:
+                return HIDDEN
+            options = {option.arg: ast.unparse(option.value) for option in node.keywords}
+            zips = kind.of[0] == "zip"
+            right = options == ({"strict": "True"} if zips else {})
+            return result_of_builtin(kind.of[0], given) if right else MIXED
+        if any(each.name == "stream" for each in (*given, *named.values())) and not self.loose:
+            return MIXED
+        if kind.name == "method":
+            return self.follow(node, kind.of[0].value, kind.of[1], *given, **named)
+        value = kind.of[0].value if kind.name == "known" else None
+        if value is partial and given and not named:
+            return Kind("applied", tuple(given))
+        if value is msgspec.structs.replace and len(given) == 1:
+            return self.replaced(node, given[0], named)
+        if is_record(value):
+            return self.constructed(node, value, given, named)
+        if isinstance(value, FunctionType):
+            return self.follow(node, value, *given, **named)
+        call = vars(type(value)).get("__call__")
+        is_own = isinstance(call, FunctionType) and of_model(type(value).__module__)
+        return self.follow(node, call, kind, *given, **named) if is_own else MIXED
+
+    def constructed(
+        self, node: ast.AST, of: Any, given: list[Kind], named: Mapping[str, Kind]
+    ) -> Kind:
+        check_class(of)
+        if self.loose:
+            return HIDDEN
+        names: Any = getattr(of, "__struct_fields__", None) or getattr(of, "_fields", ())
+        if len(given) > len(names):
+            return MIXED
+        return self.replaced(node, record(of), dict(zip(names, given, strict=False)) | dict(named))
+
+    def replaced(self, node: ast.AST, kind: Kind, named: Mapping[str, Kind]) -> Kind:
+        """Return the kind of a record with these fields. Each value must have the kind of its
+        field."""
+        for name, own in named.items():
+            due = self.of.field_of(kind.of[0], name) if kind.name == "record" else None
+            may_change = self.loose and name in self.of.free
+            if not may_change and (self.loose or due is None or not is_within(own, due)):
+                raise self.refused(node)
+        return kind
+
+    def method(self, node: ast.Call, func: ast.Attribute) -> Kind | None:
+        """Return the kind of the result of a built-in method, or None for any other method."""
+        given = [self.value(each) for each in node.args]
+        kind = self.value(func.value)
+        if kind == Kind("builtin", ("dict",)):
+            right = func.attr == "fromkeys" and len(given) == 2 and not node.keywords
+            right = right and is_within(given[0], many(NAME))
+            return by_id(given[1]) if right else MIXED
+        if kind == HIDDEN and self.loose and func.attr in LOOSE_METHODS:
+            for option in node.keywords:
+                self.value(option.value)
+            return HIDDEN
+        if kind.name == "record" and func.attr == "_replace":
+            own = inspect.getattr_static(kind.of[0], "_replace", None)
+            if isinstance(own, FunctionType) and of_model(own.__globals__["__name__"]):
+                return None
+            named = {option.arg: self.lasting(option.value) for option in node.keywords}
+            return MIXED if given or None in named else self.replaced(node, kind, cast(Any, named))
+        if kind.name == "by id" and func.attr == "get":
+            right = given[:1] == [NAME] and len(given) < 3 and not node.keywords
+            return join(*kind.of, *given[1:], NOTHING) if right else MIXED
+        return None
+
+    def sorted(self, call: ast.Call, of: ast.expr) -> Kind:
+        """Return the kind of a sorted list. Its items, or their keys, must be numbers."""
+        options = {option.arg: option.value for option in call.keywords}
+        item = item_of(self.value(of), once=False)
+        reverse = options.get("reverse")
+        if not options.keys() <= {"key", "reverse"} or item == MIXED:
+            raise self.refused(call)
+        if reverse is not None and self.value(reverse) != TRUTH:
+            raise self.refused(call)
+        key, sort_by = item, options.get("key")
+        if isinstance(sort_by, ast.Lambda):
+            before = dict(self.kinds)
+            self.kinds |= {each.arg: item for each in sort_by.args.args}
+            key = self.value(sort_by.body)
+            self.kinds = before
+        if not can_sort(key) or (sort_by is not None and not isinstance(sort_by, ast.Lambda)):
+            raise self.refused(call)
+        return many(item)

@@ -1,0 +1,1 @@
+from .served import vllm  # noqa: F401
