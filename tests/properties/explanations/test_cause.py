@@ -255,7 +255,7 @@ def test_a_request_in_no_queue_is_lost_and_does_not_wait():
     assert cause.headline == "r3 is lost: in no queue, and not finished"
     assert cause.why == (
         "step 0: r3 still in `waiting`",
-        "step 1: the client of gone gives up",
+        "step 1: the client of gone aborts it",
     )
     rows = {row.request: row for row in cause.rows}
     assert (rows["r3"].state, rows["r3"].needs) == ("in no queue", ())
