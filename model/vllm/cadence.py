@@ -15,7 +15,7 @@ def begin(state: State) -> State:
     None are held back if no request decodes, or if the last step that could admit requests left
     some waiting.
     """
-    known = state.cadence
+    known = state.cadence or Cadence()
     decodes = any(sequence.id not in known.prefilling for sequence in state.running)
     holds = known.left > 0 and not known.crowded and decodes
     running = [
@@ -27,7 +27,7 @@ def begin(state: State) -> State:
 
 def after(config: VllmConfig, before: State, plan: Plan) -> Cadence:
     """Return what the next steps need to know of this decision."""
-    known, ran = before.cadence, {sequence.id for sequence in before.running}
+    known, ran = before.cadence or Cadence(), {sequence.id for sequence in before.running}
     prefilling, carries = [], False
     for sequence in plan.running:
         tokens = plan.scheduled.get(sequence.id)

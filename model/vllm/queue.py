@@ -38,7 +38,7 @@ class Plan(Record, frozen=True):
             *(state.running, state.waiting, state.pool, config.max_num_batched_tokens, {}, ()),
             *(state.in_flight, state.parked, state.leaving),
             EncoderPlan(config.encoder_budget, state.outputs) if config.encodes else NO_ENCODER,
-            state.cadence.holds,
+            state.cadence is not None and state.cadence.holds,
         )
 
     @property

@@ -167,7 +167,7 @@ class State(Record, frozen=True):
         outputs: encoder outputs that are kept, in the order of their last use.
         pause: "pause_new" or "pause_all" while an operator holds the scheduler back.
         told: the requests that the worker knows.
-        cadence: which steps hold prefills back.
+        cadence: which steps hold prefills back, after the first step with an interval.
     """
 
     waiting: tuple[Sequence, ...] = ()
@@ -183,7 +183,7 @@ class State(Record, frozen=True):
     outputs: Content = ()
     pause: str | None = None
     told: tuple[str, ...] = ()
-    cadence: Cadence = Cadence()
+    cadence: Cadence | None = None
 
     @property
     def holders(self) -> tuple[Sequence, ...]:

@@ -32,10 +32,8 @@ IN_FLIGHT: Mapping[str, Config] = {
     "loads ahead": {"kv_connector": True, "async_scheduling": True},
 }
 WITHOUT_GRAMMARS = ("longer pipeline", AHEAD_IN_STAGES)
-WITHOUT_ADAPTERS = {
-    *("async_scheduling", "pipeline_parallel_size", "kv_connector", "encoder_cache_size"),
-}
 SEVERAL_ON_THEIR_WAY = {"async_scheduling", "pipeline_parallel_size"}
+WITHOUT_ADAPTERS = {*SEVERAL_ON_THEIR_WAY, "kv_connector", "encoder_cache_size"}
 EARLY_COMPLETIONS = st.sampled_from((0, 0, 1, 0, 3, 2))
 
 

@@ -10,6 +10,7 @@ would run, whatever the text calls them.
 """
 
 import ast
+from bisect import insort
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import CodeType
@@ -60,11 +61,13 @@ class Definitions:
     loose: bool = False
     nested: int = 0  # the loops around the current statement, and the most of them so far
     deepest: int = 0
-    _results: dict[tuple[Any, ...], tuple[Kind, int]] = field(default_factory=dict)
+    selected: int = 0  # how often, so far, code has kept some items of a list because of others
+    _results: dict[tuple[Any, ...], tuple[Kind, int, int]] = field(default_factory=dict)
     _running: list[CodeType] = field(default_factory=list)
 
-    def call(self, function: Any, *given: Kind, **named: Kind) -> tuple[Kind, int]:
-        """Return the kind of a function's result, and how deep its loops are nested.
+    def call(self, function: Any, *given: Kind, **named: Kind) -> tuple[Kind, int, int]:
+        """Return the kind of a function's result, how deep its loops are nested, and how often it
+        selects items.
 
         Raises:
             UndecidedError: the function, or one that it calls, does what the proof does not define.
@@ -83,14 +86,14 @@ class Definitions:
                 raise scope.refused(tree, "recursion")
             self._running.append(code)
             self.entered[code] = function.__globals__["__name__"]
-            outside = self.nested, self.deepest, self.loose
-            self.nested, self.deepest, self.loose = 0, 0, loose
+            outside = self.nested, self.deepest, self.selected, self.loose
+            self.nested, self.deepest, self.selected, self.loose = 0, 0, 0, loose
             result = Body(scope).run(tree)
             assumed = self.assumed.get(name, result)
             if not shows(assumed, result):
                 raise scope.refused(tree, f"{name} returns what the proof does not assume")
-            self._results[key] = assumed, self.deepest
-            self.nested, self.deepest, self.loose = outside
+            self._results[key] = assumed, self.deepest, self.selected
+            self.nested, self.deepest, self.selected, self.loose = outside
             self._running.pop()
         return self._results[key]
 
@@ -111,6 +114,10 @@ class Body:
 
     def run(self, tree: ast.FunctionDef) -> Kind:
         """Follow the function, and return the kind of its result."""
+        code, scope = self.scope.function.__code__, self.scope.function.__globals__
+        names = {*code.co_varnames, *code.co_freevars, *code.co_cellvars}
+        if {"dict", "insort"} & names or "dict" in scope:
+            raise self.scope.refused(tree, "another dict or insort than Python's")
         decorators = {*map(ast.unparse, tree.decorator_list)}
         if decorators - {"property", "classmethod"} or tree.args.vararg is not None:
             raise self.scope.refused(tree)
@@ -153,8 +160,11 @@ class Body:
             case ast.For(orelse=[]):
                 item = self.scope.item(node.iter)
                 self.scope.deepen(node, 1)
+                tests = [each.test for each in ast.walk(node) if isinstance(each, ast.If)]
+                self.scope.select(tests, {*self.scope.kinds})
+                selected = self.scope.of.selected
                 for _ in range(2):  # the second time, with what the first turn has set
-                    before = dict(self.scope.kinds)
+                    self.scope.of.selected, before = selected, dict(self.scope.kinds)
                     self.scope.assign(node.target, item)
                     self.block(node.body)
                     self.merge(before)
@@ -177,10 +187,14 @@ class Body:
 
     def branch(self, node: ast.If) -> bool:
         self.scope.condition(node.test)
-        before = dict(self.scope.kinds)
+        of, before = self.scope.of, dict(self.scope.kinds)
+        selected = of.selected
         goes_on = self.block(node.body)
         after, self.scope.kinds = self.scope.kinds, before
-        if not self.block(node.orelse):
+        most, of.selected = of.selected, selected
+        other = self.block(node.orelse)
+        of.selected = max(most, of.selected)
+        if not other:
             self.scope.kinds = after
             return goes_on
         if goes_on:
@@ -204,8 +218,7 @@ class Body:
             ) if name in scope.made:
                 scope.sorted(call, of)
             case ast.Call(func=ast.Name(id="insort"), args=[ast.Name(id=name), item], keywords=[]):
-                names = scope.function.__globals__
-                is_own = getattr(names.get("insort"), "__module__", "") == "_bisect"
+                is_own = scope.function.__globals__.get("insort") is insort
                 is_list = name in scope.made and is_within(scope.kinds[name], many(NUMBER))
                 if not (is_own and is_list and scope.value(item) == NUMBER):
                     raise scope.refused(call)

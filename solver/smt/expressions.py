@@ -80,6 +80,12 @@ class Scope:
         where = f"model/{file}.py, line {line}"
         return UndecidedError(f"does what the proof does not define: {text} ({where})")
 
+    def select(self, tests: list[ast.expr], outside: set[str]) -> None:
+        """Count a loop whose tests are not only about its item, but about other things that the
+        function has found out."""
+        read = {each.id for test in tests for each in ast.walk(test) if isinstance(each, ast.Name)}
+        self.of.selected += bool(read & outside) and not self.loose
+
     def deepen(self, node: ast.AST, by: int) -> None:
         """Count loops in loops."""
         self.of.nested += by
@@ -255,6 +261,7 @@ class Scope:
             self.assign(part.target, self.item(part.iter))
             targets |= {each.id for each in ast.walk(part.target) if isinstance(each, ast.Name)}
             self.deepen(node, 1)
+            self.select(part.ifs, {*before})
             for test in part.ifs:
                 self.condition(test)
         of = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
@@ -277,17 +284,19 @@ class Scope:
         if not of_model(module) or not (self.loose or module in self.of.modules):
             raise self.refused(node)
         try:
-            called: tuple[Kind, int] = self.of.call(function, *given, **named)
+            called: tuple[Kind, int, int] = self.of.call(function, *given, **named)
         except TypeError as why:
             raise self.refused(node, f"{why} of {name_of(function)}") from None
-        kind, depth = called
+        kind, depth, selected = called
         self.deepen(node, depth)
         self.of.nested -= depth
+        self.of.selected += selected
         return kind
 
     def called(self, node: ast.Call) -> Kind:
         func = node.func
-        if isinstance(func, ast.Name) and func.id == "sorted" and len(node.args) == 1:
+        is_sort = isinstance(func, ast.Name) and self.named(func) == Kind("builtin", ("sorted",))
+        if is_sort and len(node.args) == 1:
             return HIDDEN if self.loose else self.sorted(node, node.args[0])
         if isinstance(func, ast.Attribute) and not self.is_module(func.value):
             kind = self.method(node, func)
@@ -363,11 +372,11 @@ class Scope:
     def method(self, node: ast.Call, func: ast.Attribute) -> Kind | None:
         """Return the kind of the result of a method of Python's own, or None for others."""
         given = [self.value(each) for each in node.args]
-        if isinstance(func.value, ast.Name) and func.value.id == "dict":
+        kind = self.value(func.value)
+        if kind == Kind("builtin", ("dict",)):
             right = func.attr == "fromkeys" and len(given) == 2 and not node.keywords
             right = right and is_within(given[0], many(NAME))
             return by_id(given[1]) if right else MIXED
-        kind = self.value(func.value)
         if kind == HIDDEN and self.loose and func.attr in LOOSE_METHODS:
             for option in node.keywords:
                 self.value(option.value)

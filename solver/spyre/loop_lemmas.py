@@ -20,6 +20,7 @@ the induction step:
 `forward.compute_decode` carries the pool, which no lemma about the limit reads.
 """
 
+from bisect import bisect_left
 from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, cast
@@ -74,6 +75,8 @@ BY_INDUCTION = {
     *(f"spyre.peak.largest_volume {name}" for name in ("longest", "offsets", "peak")),
 }
 CARRIES_POOL = {"spyre.forward.compute_decode pool"}
+# How often a step may choose some requests of a list by comparing them with others.
+MOST_SELECTED = 12
 BLOCKS = many(HIDDEN)
 FIELDS: dict[tuple[type, str], Kind] = {
     (SpyreModel, "config"): record(SpyreConfig),
@@ -126,15 +129,26 @@ def follow(revision: Revision, carried: Collection[str]) -> Definitions:
     Raises:
         UndecidedError: the code does what the proof does not define.
     """
+    if vars(peak)["bisect_left"] is not bisect_left:
+        raise UndecidedError("has another bisect_left than Python's")
     fields = {**FIELDS, (SpyreModel, "revision"): known(revision)}
     modules = [module.__name__ for module in MODULES]
     free = ("blocks", "published")
     defined = Definitions(fields, ASSUMED, EXPRESSIONS, modules, carried, free)
     model, state = record(SpyreModel), record(State)
-    defined.call(SpyreModel.refusal, model, record(Request))
-    defined.call(SpyreModel.arrive, model, state, record(Request))
-    defined.call(SpyreModel.abort, model, state, NAME)
-    defined.call(SpyreModel.step, model, state, many(NAME))
+    calls = {
+        SpyreModel.refusal: (record(Request),),
+        SpyreModel.arrive: (state, record(Request)),
+        SpyreModel.abort: (state, NAME),
+        SpyreModel.step: (state, many(NAME)),
+    }
+    for function, given in calls.items():
+        _, _, selected = defined.call(function, model, *given)
+        if selected > MOST_SELECTED:
+            raise UndecidedError(
+                f"selects requests by what it knows of others {selected} times in a step, and the "
+                f"proof defines {MOST_SELECTED}: by taking away one after another, it could count"
+            )
     return defined
 
 

@@ -245,7 +245,9 @@ class Step:
         def any_answer(name: str) -> Callable[..., bool]:
             return lambda *given: run.answer(z3.Bool(f"{name} {plain(given[-1].id)} {next(asked)}"))
 
-        def fits_limit(config: SpyreConfig, batch: Any) -> bool:
+        def fits_limit(given: SpyreConfig, batch: Any) -> bool:
+            if given is not config:
+                raise UndecidedError("compares a batch with the limit of another configuration")
             as_it_is = [any(request is other for other in before.running) for request in batch]
             if not self.settles and len(batch) == self.size and all(as_it_is):
                 return True  # `batch_within_limit_is_not_paused`: it was accepted
@@ -315,6 +317,8 @@ class Step:
 
     def _max_tkv(self, run: SymbolicRun, lengths: list[Any], block: int) -> Any:
         """Return any number that the lemma `no_length_exceeds_its_tkv_N` allows."""
+        if block != self.configuration.block:
+            raise UndecidedError("asks for a tkv in blocks of another size")
         if not lengths:
             return 0
         tkv = run.number(self._at_least([bare(each) for each in lengths]))

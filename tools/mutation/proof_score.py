@@ -19,7 +19,7 @@ If a change overruns or is the same, SPY-R07 is then proven as in `search SPY-R0
 the first lemma fails. If no lemma about at most one request calls the changed function, the lemmas
 of that group about more requests are skipped: they run the same code. The proof is
 
-- *red* if a lemma is refuted, has no guard or raises an error;
+- *red* if a lemma is refuted or has no guard, or if the code does what the proof does not define;
 - *green* if all lemmas are proven;
 - *open* if the solvers give up, or the time for the change is over.
 
@@ -176,7 +176,8 @@ def proof(change: Change) -> str:
                     break
                 [found] = discharge([lemma])
                 if found.status != "proven":
-                    return f"{'open' if found.status == 'unknown' else 'red'} ({lemma.name})"
+                    is_open = found.status == "unknown" and found.by != "none"
+                    return f"{'open' if is_open else 'red'} ({lemma.name})"
     except Exception as error:  # caused by the change: the code of a lemma raises
         return f"red ({type(error).__name__} in a lemma)"
     return "green"

@@ -222,8 +222,8 @@ class VllmFeatures(Features):
 
     def begin(self, history: RunHistory[Any], step: Step) -> None:
         if cadence.is_kept(history.config):
-            known = cadence.after(history, step)
-            history.system_state = state_of(history)._replace(cadence=known)
+            steps = cadence.after(history, step)
+            history.system_state = state_of(history)._replace(cadence=steps)
         if step.encoder_inputs is not None:
             outputs = outputs_after(history, step)
             history.system_state = state_of(history)._replace(outputs=outputs)

@@ -70,6 +70,7 @@ def test_what_must_be_fixed_is_what_the_other_lacks():
         "max_num_active_seqs": None,
         "long_prefill_token_threshold_adaptive": False,
         "disable_chunked_mm_input": False,
+        "prefill_schedule_interval": 1,
         "synchronous_loads": False,
         "policy": "fcfs",
         "reserve_full_isl": True,

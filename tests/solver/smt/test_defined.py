@@ -69,8 +69,7 @@ def follow(tmp_path, monkeypatch):
         }
         modules = (NAME, "schedproof.model.spyre.state")
         defined = Definitions(fields, {}, {}, modules, options.get("carried", ()))
-        kind, _ = defined.call(module.grown, record(State), NUMBER)
-        return kind
+        return defined.call(module.grown, record(State), NUMBER)[0]
 
     return follow
 

@@ -232,6 +232,9 @@ def test_a_request_that_joins_in_a_step_in_which_others_run_is_refuted():
     assert status(f"{JOINS}_1", [(STEP, line, JOINS_WHILE_OTHERS_RUN)])[0] == "refuted"
 
 
+FITS = "    return len(batch) * tkv <= config.max_batch_tkv\n"
+PAUSES = "    if not state.paused and fits_limit(config, state.decoding):\n"
+RELEASE = "spyre/release_2_5_2.py"
 DEFINED = "code_does_only_what_is_defined"
 COUNTS = """
 
@@ -379,6 +382,22 @@ class Batch(tuple):
 }
 
 
+def test_a_release_that_takes_away_one_request_after_another_is_not_proven():
+    """It could count the requests, and a step of it is run with only three."""
+    away = "    rest = without(rest, rest[0].id) if rest else rest\n"
+    counts = f"    rest = state.running\n{6 * away}    if rest:\n        return state\n"
+    changes = [
+        (RELEASE, PAUSES, f"{counts}{PAUSES}"),
+        (
+            RELEASE,
+            "from . import documented\n",
+            "from ..members import without\nfrom . import documented\n",
+        ),
+    ]
+    answer, code = status(DEFINED, changes, "2.5.2", pausing=True)
+    assert (answer, code[:16]) == ("unknown", "selects requests")
+
+
 @pytest.mark.parametrize("kind", UNDEFINED)
 def test_a_fault_that_does_what_is_not_defined_is_not_proven(kind):
     answer, code = status(DEFINED, UNDEFINED[kind])
@@ -393,11 +412,6 @@ def test_a_switch_that_the_proof_does_not_set_is_not_proven():
     switch = ("spyre/config.py", line, f"{line}    relaxed: bool = False\n")
     answer, code = status(f"{JOINS}_1", [skips("config.relaxed"), switch])
     assert (answer, code[:38]) == ("unknown", "has fields that the proof does not set")
-
-
-FITS = "    return len(batch) * tkv <= config.max_batch_tkv\n"
-PAUSES = "    if not state.paused and fits_limit(config, state.decoding):\n"
-RELEASE = "spyre/release_2_5_2.py"
 
 
 @pytest.mark.parametrize(

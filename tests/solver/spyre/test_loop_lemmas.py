@@ -74,6 +74,11 @@ def test_every_exception_is_needed(revisions, monkeypatch, kind, name):
     assert not is_followed(revisions)
 
 
+def test_no_step_selects_requests_less_often(revisions, monkeypatch):
+    monkeypatch.setattr(loop_lemmas, "MOST_SELECTED", loop_lemmas.MOST_SELECTED - 1)
+    assert not is_followed(revisions)
+
+
 def function_of(code):
     """The file and the function of a code object, which may be a comprehension within it."""
     return code.co_filename, code.co_qualname.partition(".<locals>.<")[0]
