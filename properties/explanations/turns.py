@@ -111,12 +111,9 @@ def _reasons(failure: Failure, rows: Sequence[Row]) -> Iterator[str]:
         yield f"step {failure.first.step}: {', '.join(gone)} {loses}; {stays}"
         return
     if failure.lost:
-        before = failure.before
-        for queue, names in (
-            ("running", before and before.running),
-            ("waiting", before and before.waiting),
-        ):
-            if seen := ", ".join(name for name in failure.lost if name in (names or ())):
+        for queue in ("running", "waiting"):
+            queued = getattr(failure.before, queue, None) or ()
+            if seen := ", ".join(name for name in failure.lost if name in queued):
                 yield f"step {failure.first.step - 1}: {seen} still in `{queue}`"
         yield from _clients(failure)
         return
