@@ -117,7 +117,7 @@ class Command(typer.core.TyperCommand):
         for param in self.params:
             if param.param_type_name == "option" and not param.metavar:
                 param.metavar = next((VALUES[opt] for opt in param.opts if opt in VALUES), None)
-            if "[default:" in (getattr(param, "help", None) or ""):
+            if isinstance(param, typer.core.TyperOption) and "[default:" in (param.help or ""):
                 param.show_default = False  # else a default from the project file is added to it
         if self.short_help and not self.help:  # `python -OO` keeps no docstrings
             self.help = f"{self.short_help[0].upper()}{self.short_help[1:]}."

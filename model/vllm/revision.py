@@ -51,8 +51,8 @@ def ends_round(config: VllmConfig) -> bool:
 
 
 def publishes(config: VllmConfig) -> bool:
-    """Return whether the next decision is made before the token arrives. If not, that decision
-    publishes the block."""
+    """Return whether a block is published as soon as emitted tokens fill it: only if decisions are
+    made ahead. Otherwise, the next decision publishes it."""
     return config.decides_ahead
 
 

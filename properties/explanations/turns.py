@@ -138,12 +138,12 @@ def _reasons(failure: Failure, rows: Sequence[Row]) -> Iterator[str]:
         if lacks or (failure.ended_by_it and (row.is_named or _standstill(failure))):
             words = _in_words(row, _ahead(failure, row, waiting), _known_prefix(failure, row))
             alike.setdefault((_since(failure, row.request), words), []).append(row.request)
-    for (step, words), names in [*alike.items()][:NAMED]:
-        verb = "gets nothing from here on" if step < len(failure.steps) else "is next"
-        who = ", ".join(names)
-        if len(names) > 1:
+    for (since, words), alike_names in [*alike.items()][:NAMED]:
+        verb = "gets nothing from here on" if since < len(failure.steps) else "is next"
+        who = ", ".join(alike_names)
+        if len(alike_names) > 1:
             verb, words = verb.replace("gets", "get").replace("is", "are"), f"each {words[3:]}"
-        yield f"step {step}: {who} {verb}; {words}"
+        yield f"step {since}: {who} {verb}; {words}"
     held = {name: len(table) for name, table in (failure.last.blocks or {}).items() if table}
     if held and any(need.needs > need.free for row in waiting for need in row.needs):
         holders = ", ".join(f"{name} {many}" for name, many in [*held.items()][: 2 * NAMED])

@@ -242,7 +242,7 @@ def _compared(model: SpyreModel, joins: Admission, name: str) -> str:
     reach = joins.projected[name]
     alive = sum(other >= reach for other in joins.projected.values())
     return (
-        f"{alive} request{'s' * (alive != 1)} alive until {name} ends x {reach} = {alive * reach} "
+        f"until {name} ends: {alive} request{'s' * (alive != 1)} x {reach} = {alive * reach} "
         f"<= {model.config.max_batch_tkv}"
     )
 

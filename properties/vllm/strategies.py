@@ -344,8 +344,7 @@ def borders(config: Config) -> list[int]:
 
 
 def longest_request(config: Config) -> int:
-    """Return the largest number of tokens, prompt and answer together, with which every target
-    accepts a request."""
+    """Return the most tokens of prompt and answer with which every target accepts a request."""
     limits = [config["max_model_len"]]
     # The last token of an answer is never computed.
     if config["num_blocks"] is not None:

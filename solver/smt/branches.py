@@ -17,7 +17,7 @@ UNITS = 10_000_000
 class Branches:
     """The conditions on the current path, in the order in which the code met them.
 
-    With `quick`, Z3 is not told definitions, for instance of quotients.
+    With `quick`, Z3 does not get definitions, for instance of quotients.
     """
 
     def __init__(self, numbers: Numbers, *, quick: bool = False) -> None:

@@ -1,12 +1,12 @@
-"""Checks that code does only what the proof defines on symbols.
+"""Checks that code uses only operations that the proof defines for symbols.
 
-`Definitions.call` follows a function of the model, with every function that it calls, in whichever
-module. Instead of values it computes with kinds (`smt.kinds`): a number, an id, a list of records.
-What is not defined for these kinds is refused. So if nothing is refused, the code does on symbols
-what it does on numbers, and does the same for each item of a list.
+`Definitions.call` follows a function of the model and every function that it calls, in any module.
+It computes with kinds instead of values (`smt.kinds`): a number, an id, a list of records. An
+operation that is not defined for these kinds is refused. So if nothing is refused, the code does on
+symbols what it does on numbers, and does the same for each item of a list.
 
 Every branch counts, whether or not a run takes it. The functions and constants are those that
-would run, whatever the text calls them.
+Python would use, whatever names they have in the text.
 """
 
 import ast
@@ -38,16 +38,16 @@ from .loops import carried_by, made_here, name_of, source_of, tree_of
 
 @dataclass
 class Definitions:
-    """What a system's proof defines besides the operations on kinds.
+    """The definitions of a system's proof, in addition to the operations on kinds.
 
     Attributes:
-        fields: the kinds of fields of which their annotation does not tell it.
+        fields: the kinds of those fields whose annotations do not determine them.
         assumed: for each function that the proof replaces, the kind of its result. Its code must
             not change anything, except the fields in `free` of a request that it returns.
         expressions: the kinds of expressions, by function and text, that lemmas are about.
         modules: the modules in which `on_symbols` replaces Python's functions.
-        carried: the variables, as `MODULE.FUNCTION NAME`, for which a lemma proves that a loop may
-            carry them from one item to the next.
+        carried: the variables, as `MODULE.FUNCTION NAME`, that a loop may carry from one item to
+            the next, as a lemma proves.
         entered: the modules of all functions that are called.
     """
 
@@ -69,9 +69,8 @@ class Definitions:
         """Return the kind of a function's result, how deep its loops are nested, and how often it
         selects items.
 
-        Raises:
-            UndecidedError: the function, or one that it calls, does what the proof does not define.
-            TypeError: the function does not take these arguments.
+        Raises: UndecidedError: the function, or one that it calls, does something that the proof
+            does not define. TypeError: the function does not take these arguments.
         """
         code, name = function.__code__, name_of(function)
         kinds = parameters_of(function, given, named)
@@ -80,7 +79,7 @@ class Definitions:
         if key not in self._results:
             tree = tree_of(code, source_of(function.__globals__))
             if tree is None:
-                raise UndecidedError(f"runs {name}, which is not in the text of its module")
+                raise UndecidedError(f"runs {name}, whose code is not in the text of its module")
             scope = Scope(self, function, name, loose, kinds, made_here(tree))
             if code in self._running:
                 raise scope.refused(tree, "recursion")
@@ -91,7 +90,7 @@ class Definitions:
             result = Body(scope).run(tree)
             assumed = self.assumed.get(name, result)
             if not shows(assumed, result):
-                raise scope.refused(tree, f"{name} returns what the proof does not assume")
+                raise scope.refused(tree, f"{name} returns something else than the proof assumes")
             self._results[key] = assumed, self.deepest, self.selected
             self.nested, self.deepest, self.selected, self.loose = outside
             self._running.pop()
@@ -206,7 +205,7 @@ class Body:
             self.scope.kinds[name] = join(self.scope.kinds.get(name, EMPTY), kind)
 
     def change(self, call: ast.Call) -> None:
-        """Follow a call that changes a list which this function has made."""
+        """Follow a call that changes a list that this function has made."""
         scope = self.scope
         match call:
             case ast.Call(

@@ -37,8 +37,8 @@ class SymbolicRun:
         given: the answers to the first comparisons. Later comparisons are answered with yes if that
             is possible.
         taken: the answers so far; `conditions` holds the corresponding terms.
-        others: the paths still to follow: for each later comparison that could also be answered
-            with no, the answers up to and including that no.
+        others: the paths that are still to be followed. For each later comparison that could also
+            be answered with no, this is the list of answers up to that comparison, followed by no.
     """
 
     def __init__(self, branches: Branches, given: list[bool]) -> None:
@@ -110,7 +110,7 @@ class SymbolicRun:
         return self.numbers.split(number, by, None, signed=signed, positive=positive)
 
     def forget(self) -> None:
-        """Free the caches of the run. Its numbers may live on in the result."""
+        """Free the caches of the run. The result may still contain its numbers."""
         del self._branches
         self._answered.clear()
         self._answers.clear()
@@ -270,11 +270,11 @@ class UndecidedError(Exception):
 
 
 class BeyondPrefixError(Exception):
-    """The code looked at an unknown part of a sequence; its path ends there."""
+    """The code looked at an unknown part of a sequence, so its path ends there."""
 
 
 class TooManyPathsError(UndecidedError):
-    """A function has too many paths to combine them, or even to follow them."""
+    """A function has so many paths that they cannot be combined, or cannot even be followed."""
 
 
 def merged(numbers: Numbers, code: Callable[[SymbolicRun], Any]) -> Any:
@@ -369,10 +369,10 @@ class SymbolicLength:
         return bool(self.length >= 1)
 
     def __iter__(self) -> Iterator[Any]:
-        raise UndecidedError("looks at items of which only the number is known")
+        raise UndecidedError("looks at items of a sequence of which only the length is known")
 
     def __eq__(self, other: object) -> bool:
-        raise UndecidedError("compares a sequence of any length")
+        raise UndecidedError("compares a sequence whose length is unknown")
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -391,7 +391,7 @@ class Prefix:
         return bool(self.length >= 1)
 
     def __eq__(self, other: object) -> bool:
-        raise UndecidedError("compares a sequence of any length")
+        raise UndecidedError("compares a sequence whose length is unknown")
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -405,7 +405,7 @@ class Prefix:
 
 
 class Queue(Prefix):
-    """A sequence of any length, whose last known item stands for all later items. That item must
+    """A sequence of any length. Its last known item stands for all later items. That item must
     count as all of them (`counts_more`), so that a copy of the sequence has the same length."""
 
     def __iter__(self) -> Iterator[Any]:
@@ -427,7 +427,7 @@ class Queue(Prefix):
 
 
 def counted(number: Any, more: Any) -> Any:
-    """Return the number as that of an item which stands for `more` additional items."""
+    """Return the number as one that belongs to an item which stands for `more` additional items."""
     if isinstance(number, Number):
         number = Number(number.run, number.of)
         number.counts_more = more
@@ -435,7 +435,7 @@ def counted(number: Any, more: Any) -> Any:
 
 
 def counted_like(number: Any, other: Any) -> Any:
-    """Return the number as one of the item that `other` is a number of."""
+    """Return the number as one that belongs to the same item as `other`."""
     return counted(number, other.counts_more) if hasattr(other, "counts_more") else number
 
 

@@ -58,11 +58,11 @@ LOOSE_METHODS = {"get", "pop", "items", "append", "_replace", "name"}
 
 @dataclass
 class Scope:
-    """A function that is called with arguments of these kinds.
+    """A call of a function, with arguments of these kinds.
 
     Attributes:
         of: what the proof defines (`smt.defined.Definitions`).
-        loose: the proof replaces the function, or one that calls it.
+        loose: whether the proof replaces the function, or a function that calls it.
         made: the variables that hold lists and dicts which the function has just made.
     """
 
@@ -78,7 +78,7 @@ class Scope:
         text = why or f"`{ast.unparse(node).partition(chr(10))[0]:.60}`"
         line = getattr(node, "lineno", self.function.__code__.co_firstlineno)
         where = f"model/{file}.py, line {line}"
-        return UndecidedError(f"does what the proof does not define: {text} ({where})")
+        return UndecidedError(f"does something that the proof does not define: {text} ({where})")
 
     def select(self, tests: list[ast.expr], outside: set[str]) -> None:
         """Count a loop whose tests are not only about its item, but about other things that the
@@ -91,7 +91,7 @@ class Scope:
         self.of.nested += by
         self.of.deepest = max(self.of.deepest, self.of.nested)
         if self.of.deepest > MOST_NESTED and not self.loose:
-            raise self.refused(node, f"more than {MOST_NESTED} loops in one another")
+            raise self.refused(node, f"nests more than {MOST_NESTED} loops")
 
     def assign(self, target: ast.expr, kind: Kind) -> None:
         match target:
@@ -111,7 +111,7 @@ class Scope:
                 raise self.refused(target)
 
     def parts(self, target: ast.Tuple, kind: Kind) -> list[Kind]:
-        """Return the kinds of the parts of a value that the code takes apart."""
+        """Return the kinds of the parts of a value that the code unpacks."""
         if kind.name == "record" and issubclass(kind.of[0], tuple):
             kind = row(*(self.attribute(target, kind, name) for name in kind.of[0]._fields))
         if kind.name == "row" and len(kind.of) == len(target.elts):
@@ -136,7 +136,7 @@ class Scope:
         return item
 
     def lasting(self, node: ast.expr) -> Kind:
-        """Return the kind of an expression whose value the code keeps."""
+        """Return the kind of an expression whose value the code stores."""
         kind = self.value(node)
         if kind.name == "stream" and not self.loose:
             raise self.refused(node)
@@ -361,7 +361,8 @@ class Scope:
         return self.replaced(node, record(of), dict(zip(names, given, strict=False)) | dict(named))
 
     def replaced(self, node: ast.AST, kind: Kind, named: Mapping[str, Kind]) -> Kind:
-        """Return the kind of a record with these fields, each of which must be of its kind."""
+        """Return the kind of a record with these fields. Each value must have the kind of its
+        field."""
         for name, own in named.items():
             due = self.of.field_of(kind.of[0], name) if kind.name == "record" else None
             may_change = self.loose and name in self.of.free
@@ -370,7 +371,7 @@ class Scope:
         return kind
 
     def method(self, node: ast.Call, func: ast.Attribute) -> Kind | None:
-        """Return the kind of the result of a method of Python's own, or None for others."""
+        """Return the kind of the result of a built-in method, or None for any other method."""
         given = [self.value(each) for each in node.args]
         kind = self.value(func.value)
         if kind == Kind("builtin", ("dict",)):

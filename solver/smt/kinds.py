@@ -1,7 +1,8 @@
-"""The kinds of values on which code does the same for symbols as for numbers, and what it may do
-with each.
+"""The kinds of values for which code does the same on symbols as on numbers, and the operations
+that are defined for each kind.
 
-What is not in this module is not defined: float division of a number, say, or comparing two lists.
+Everything else is undefined, for example dividing a number by another with `/`, or comparing two
+lists.
 """
 
 import ast
@@ -20,7 +21,7 @@ from .memory import PACKAGE
 
 @dataclass(frozen=True)
 class Kind:
-    """What is known of a value. `of` holds the kinds of its parts."""
+    """What is known about a value. `of` holds the kinds of its parts."""
 
     name: str
     of: tuple[Any, ...] = ()
@@ -45,7 +46,8 @@ def row(*items: Kind) -> Kind:
 
 
 def stream(item: Kind) -> Kind:
-    """Return the kind of items that code can go through only once, where they are made."""
+    """Return the kind of items that code can iterate over only once, in the place where they are
+    made."""
     return Kind("stream", (item,))
 
 
@@ -59,7 +61,7 @@ def record(of: type) -> Kind:
 
 
 class Known:
-    """An object that the code refers to; equal only to itself."""
+    """An object that the code refers to. It is equal only to itself."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -78,8 +80,8 @@ def known(value: Any) -> Kind:
 def join(*kinds: Kind) -> Kind:
     """Return the kind of a value that is of one of these kinds; MIXED if there is none.
 
-    A value may be None whatever its kind: where code expects something else, Python then raises an
-    error, which no code catches.
+    A value of any kind may be None: if the code expects something else, Python raises an error,
+    which no code catches.
     """
     joined = EMPTY
     for kind in kinds:
@@ -103,13 +105,13 @@ def _join(kind: Kind, other: Kind) -> Kind:
 
 
 def is_within(kind: Kind, due: Kind) -> bool:
-    """Return whether a value of this kind is also one of the kind that is due."""
+    """Return whether a value of this kind is also a value of the expected kind."""
     return join(due, kind) == due and MIXED not in (kind, *kind.of)
 
 
 def item_of(kind: Kind, *, once: bool = True) -> Kind:
     """Return the kind of the items of a list or tuple; MIXED if there are none. Unless `once`, it
-    must be possible to go through the items again."""
+    must be possible to iterate over the items again."""
     names = ("many", "row", "stream") if once else ("many", "row")
     return join(*kind.of) if kind.name in names else MIXED
 
@@ -145,8 +147,8 @@ def result_of(operator: ast.operator, left: Kind, right: Kind) -> Kind:
 
 
 def item_at(kind: Kind, place: str, of: Kind) -> Kind:
-    """Return the kind of an item, at a place that is written in the code or of this kind. Of a
-    list, code may take only the first and the last."""
+    """Return the kind of an item. Its place is a constant in the code, or a value of this kind.
+    Code may take only the first and the last item of a list."""
     if kind.name == "by id" and of == NAME:
         return cast(Kind, kind.of[0])
     if kind.name in ("many", "row") and place in ("0", "-1") and kind.of:
@@ -157,7 +159,7 @@ def item_at(kind: Kind, place: str, of: Kind) -> Kind:
 
 
 def result_of_builtin(name: str, given: Sequence[Kind]) -> Kind:
-    """Return the kind of what one of Python's functions returns; MIXED if it is not defined. With
+    """Return the kind of the result of a built-in function; MIXED if it is not defined. With
     symbols, `len`, `max`, `min` and `sorted` are replaced (`on_symbols`)."""
     if name == "zip" and given:
         items = [item_of(kind, once=False) for kind in given]
@@ -252,10 +254,9 @@ MADE = {
 
 @cache
 def check_class(of: type) -> None:
-    """Refuse a class of records with a method that Python calls by itself.
+    """Refuse a class of records that has a method which Python calls implicitly.
 
-    Raises:
-        UndecidedError: there is one.
+    Raises: UndecidedError: the class has such a method.
     """
     for each in of.__mro__:
         if of_model(each.__module__):
@@ -266,11 +267,13 @@ def check_class(of: type) -> None:
                 written = is_function and found.__code__.co_filename[:1] != "<"
                 special = name.startswith("__") and name not in ("__call__", "__repr__")
                 if special and (written or name.strip("_") not in MADE):
-                    raise UndecidedError(f"does what the proof does not define: {each}.{name}")
+                    raise UndecidedError(
+                        f"does something that the proof does not define: {each}.{name}"
+                    )
 
 
 def shows(assumed: Kind, kind: Kind) -> bool:
-    """Return whether a result contains the records that it is assumed to contain."""
+    """Return whether a result contains the records that the proof assumes in it."""
     if assumed.name != "row":
         return assumed.name != "record" or kind == assumed
     return kind.name == "row" and all(map(shows, assumed.of, kind.of))

@@ -39,7 +39,8 @@ def made_here(function: ast.AST) -> set[str]:
 
 
 def _pairs(target: ast.expr, value: ast.expr | None) -> list[tuple[ast.expr, ast.expr | None]]:
-    """Return the targets of an assignment with their values, one by one if both are written so."""
+    """Return the targets of an assignment with their values, one by one if both sides are written
+    as tuples."""
     match target, value:
         case ast.Tuple(elts=parts), ast.Tuple(elts=values) if len(parts) == len(values):
             return [*zip(parts, values, strict=True)]
@@ -57,8 +58,9 @@ def _is_new(node: ast.AST | None) -> bool:
 def carried_by(function: ast.AST) -> Iterator[tuple[str, ast.For]]:
     """Yield the variables that a function's loops carry from one item to the next, with the loops.
 
-    A loop carries a variable that it sets for each item, but reads before it has set it for the
-    current one, and a list or dict that it fills, but that the function reads before its end.
+    A loop carries a variable if it sets the variable for each item, but reads it before it has set
+    it for the current item. It also carries a list or dict that it fills and that the function
+    reads before the loop ends.
     """
     for loop in ast.walk(function):
         if isinstance(loop, ast.For):

@@ -48,7 +48,7 @@ class Memory:
             now = contents_of(item) or {}
             if now.keys() != before.keys() or any(now[key] is not before[key] for key in now):
                 where = name.removeprefix(f"{PACKAGE}.")
-                raise UndecidedError(f"keeps something for later calls in {where}")
+                raise UndecidedError(f"remembers something for later calls in {where}")
 
 
 def _modules(package: ModuleType) -> Iterator[tuple[str, ModuleType]]:

@@ -57,8 +57,8 @@ class Numbers:
         negative.
 
         `most`, if given, is an upper bound on the quotient. `by` may be symbolic; the fact is then
-        not linear. Without `positive`, `by` may be 0 or negative, and the results mean something
-        only where it is positive.
+        not linear. Without `positive`, `by` may be 0 or negative; the results have a meaning only
+        if it is positive.
         """
         key = _split_key(number, by)
         if key not in self._splits:
@@ -84,9 +84,9 @@ class Numbers:
         return _split_key(number, by) in self._splits
 
     def tell_quotients(self, by: int) -> None:
-        """Tell Z3 that quotients by `by` are monotonic, because Z3 is slow to find this out. A
-        larger number never has a smaller quotient, and a number larger by at least `by` has a
-        larger one."""
+        """Give Z3 the fact that quotients by `by` are monotonic, because Z3 is slow to find this
+        out. A larger number never has a smaller quotient, and a number larger by at least `by` has
+        a larger one."""
         same = [
             (number, quotient)
             for quotient, _, (number, of) in self._splits.values()
@@ -137,8 +137,8 @@ def _split_key(number: Any, by: Any) -> tuple[int, int]:
 
 
 def read(model: z3.ModelRef, number: Any) -> int:
-    """Return the value of a number in a solution. If Z3 leaves the value open, return the least
-    one."""
+    """Return the value of a number in a solution. If Z3 leaves the value open, return the smallest
+    possible one."""
     return int(model.eval(number, model_completion=True).as_long())
 
 
@@ -148,7 +148,8 @@ def negated(numbers: Numbers, claim: Any) -> list[Any]:
 
 
 def ordered(numbers: Numbers, size: Any, *wholes: Any) -> None:
-    """Tell Z3 that of two multiples of `size`, the larger one is larger by at least `size`.
+    """Give Z3 the fact that of two multiples of `size`, the larger one is larger by at least
+    `size`.
 
     The lemmas `more_chunks_are_one_chunk_more` and `more_blocks_are_one_block_more` prove this.
     """

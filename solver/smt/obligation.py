@@ -144,7 +144,7 @@ class Obligation:
     `claim` consists of facts that contradict the lemma, so `sentence` holds if they have no
     solution. `guard` is the claim with one premise weakened. It must have a solution; otherwise,
     the lemma would say nothing. `code` names the functions of the model that the claim runs on
-    symbols, as MODULE.FUNCTION below `model`; it is empty for pure arithmetic.
+    symbols, as MODULE.FUNCTION in the package `model`. It is empty for pure arithmetic.
     """
 
     name: str

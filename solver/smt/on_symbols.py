@@ -17,7 +17,7 @@ def on_symbols(*modules: ModuleType) -> Iterator[None]:
     """Inside the context, replace `len`, `max`, `min`, `sorted` and `enumerate` in these modules.
 
     Python's own functions compare the numbers pair by pair, and each comparison is a branch. So
-    each order of the numbers would become a path of its own. The replacements return a term: code
+    each order of the numbers would become a separate path. The replacements return a term: code
     that takes the largest of five numbers has one path instead of sixteen.
     """
     with ExitStack() as stack:
@@ -33,12 +33,12 @@ def length_of(collection: Any) -> Any:
     if isinstance(collection, SymbolicLength | Prefix):
         return collection.length
     if not all(map(can_count, collection)):
-        raise UndecidedError("counts items that do not say of which request they are")
+        raise UndecidedError("counts items that do not say which request they belong to")
     return sum((more for item in collection for more in more_of(item)), len(collection))
 
 
 def can_count(item: Any) -> bool:
-    """Return whether an item could say that it counts as several."""
+    """Return whether an item can say that it counts as several items."""
     if isinstance(item, tuple):
         return any(map(can_count, item))
     named = isinstance(item, str) and type(item) is not str
@@ -46,15 +46,16 @@ def can_count(item: Any) -> bool:
 
 
 def more_of(item: Any) -> list[Any]:
-    """Return how many other items an item, or a part of a tuple, stands for; an empty list if
-    none."""
+    """Return how many other items an item, or a part of a tuple, stands for. Return an empty list
+    if it stands for none."""
     if hasattr(item, "counts_more"):
         return [item.counts_more]
     return [more for part in item for more in more_of(part)][:1] if isinstance(item, tuple) else []
 
 
 def numbered(collection: Any, start: Any = 0) -> Iterator[tuple[Any, Any]]:
-    """Number the items of a collection. An item that stands for several takes as many numbers."""
+    """Number the items of a collection. An item that stands for several items takes as many
+    numbers."""
     for item in collection:
         yield start, item
         start = sum(more_of(item), start + 1)

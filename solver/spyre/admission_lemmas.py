@@ -39,12 +39,12 @@ BLOCK = 64
 def walk_counts_every_request(size: int | None) -> Obligation:
     """Return the lemma for `size` requests.
 
-    None stands for any number, in which case the walk stops within the first few.
+    None stands for any number of requests; the walk then stops within the first few.
     """
     about = f"({size})" if size else f"(any number), while it goes through the first {FIRST}"
     return Obligation(
         f"walk_counts_every_request_{size or 'any'}",
-        f"The walk counts each decoding request {about}, if a request that runs "
+        f"The walk counts each decoding request {about}, provided that a request that runs "
         "longer never has a smaller term.",
         partial(_walk_counts_every_request, size, 0),
         partial(_walk_counts_every_request, size, 1),
@@ -57,7 +57,7 @@ def request(number: int, **more: Any) -> Request:
 
 
 class SeveralDecoding(volumetric.Decoding):
-    """A batch member that stands for several; loops visit it once."""
+    """A batch member that stands for several members; loops visit it only once."""
 
     counts_more: Any = 0
 

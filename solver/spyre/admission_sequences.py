@@ -59,8 +59,8 @@ class Setting:
         interleave: whether a decode step comes between two chunks while a request decodes.
         pausing: whether requests join unchecked, and are paused before a step would exceed the
             limit.
-        release_door: whether to consider only requests that the releases' front door accepts. It
-            rejects more than the model's front door.
+        release_door: whether to consider only requests that pass the releases' check on arrival. It
+            rejects more requests than the model's check.
     """
 
     formula: str
@@ -170,13 +170,14 @@ def largest_tkv(setting: Setting) -> int:
 
 
 def largest_harmless(setting: Setting, volume: int | None = None) -> int:
-    """Return the largest number of requests that together can never exceed `volume` tokens (None:
-    the limit)."""
+    """Return the largest number of requests with which batch x tkv can never exceed `volume` tokens
+    (None: the limit)."""
     return (setting.limit if volume is None else volume) // largest_tkv(setting)
 
 
 def make_arrivals(numbers: Numbers, setting: Setting) -> list[Joined]:
-    """Return requests that the front door accepts. Each joins no sooner than its chunks allow.
+    """Return requests that the check on arrival accepts. Each joins no sooner than its chunks
+    allow.
 
     Each decodes at least once, because a request that never decodes is never part of a batch and
     only takes up time.
@@ -202,15 +203,15 @@ def make_arrivals(numbers: Numbers, setting: Setting) -> list[Joined]:
 
 
 class AtTheDoor(NamedTuple):
-    """The fields of a request that the front door reads."""
+    """The fields of a request that the check on arrival reads."""
 
     prompt_len: Any
     max_tokens: Any
 
 
 def let_in(numbers: Numbers, setting: Setting, prompt: Any, max_tokens: Any) -> Any:
-    """Return whether the front door accepts the request. With `setting.release_door`, the releases'
-    front door (SPY-R62) must accept it as well."""
+    """Return whether the check on arrival accepts the request. With `setting.release_door`, the
+    releases' check (SPY-R62) must accept it as well."""
     config = SpyreConfig(max_model_len=setting.max_model_len, max_batch_tkv=setting.limit)
     front_door = SpyreModel(config, REVISIONS[setting.revision])
 

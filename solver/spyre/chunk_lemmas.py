@@ -148,9 +148,8 @@ def _symbols(numbers: Numbers, sizes: Sizes) -> tuple[Any, Any]:
 
 
 def _any_plan(sizes: Sizes, all_cached: int = 0, padding_more: int = 0) -> tuple[Numbers, Plan]:
-    """Return any prompt of which some whole blocks are computed.
-
-    With `all_cached`, these may include its last token.
+    """Return an arbitrary prompt, some whole blocks of which are computed. With `all_cached`, these
+    may include its last token.
     """
     numbers = Numbers()
     block, chunk_blocks = _symbols(numbers, sizes)
@@ -256,8 +255,8 @@ def rest_fits_only_in_last_chunk(sizes: Sizes, more: int) -> list[Any]:
 
 
 def _counted_ahead(sizes: Sizes, release: str) -> tuple[Numbers, Plan, Any, Any]:
-    """Return the plan of any chunk, in blocks, and the numbers of counted and of allocated blocks
-    after it."""
+    """Return the plan of an arbitrary chunk, in blocks, and the numbers of counted and of allocated
+    blocks after it."""
     numbers, planned = _any_plan(sizes.in_blocks())
     prefix_hit = numbers.fresh("prefix_hit", 0)
     numbers.facts.append(prefix_hit <= planned.computed)
@@ -328,12 +327,12 @@ LEMMAS_AHEAD = (
 
 
 def hit_on_uncomputed(block: int, chunk_blocks: int, revision: str = "2.5.2") -> Scenario:
-    """Return a scenario with a hit on blocks that were counted as computed but never were. A prompt
-    of two chunks is cached except for one block of its first chunk, and is aborted after that
-    chunk.
+    """Return a scenario with a hit on blocks that were counted as computed, but were never
+    computed. A prompt of two chunks is cached except for one block of its first chunk, and is
+    aborted after that chunk.
 
-    By then, the scheduler has counted a chunk minus one block too much, which is the maximum
-    (`count_is_less_than_a_chunk_ahead`). The next prompt hits all of these blocks.
+    By then, the scheduler has counted one block less than a whole chunk too much, which is the
+    maximum (`count_is_less_than_a_chunk_ahead`). The next prompt hits all of these blocks.
     """
     chunk = block * chunk_blocks
     cached, whole = chunk - block, 2 * chunk
@@ -351,5 +350,5 @@ def hit_on_uncomputed(block: int, chunk_blocks: int, revision: str = "2.5.2") ->
             Request(id="r1", arrival=0, prompt=(("p", whole),), max_tokens=1, abort_at=2),
             Request(id="r2", arrival=2, prompt=(("p", whole),), max_tokens=1),
         ),
-        origin={"engine": "hand", "note": "counted ahead of what is computed", "seed": None},
+        origin={"engine": "hand", "note": "counted before they are computed", "seed": None},
     )

@@ -8,8 +8,8 @@ the scheduler makes one of them fail. The other modules (`admission_lemmas`, `fo
 
 - `chunks`: the functions that plan a chunk agree with `chunk_lemmas.plan`, and the step that runs a
   chunk follows the plan.
-- `lengths`: the constraint on max_model_len, the tkv of two members and the front door agree with
-  `length_lemmas`, and a step obeys the constraint.
+- `lengths`: the constraint on max_model_len, the tkv of two members and the check on arrival agree
+  with `length_lemmas`, and a step obeys the constraint.
 """
 
 from dataclasses import replace
@@ -68,7 +68,7 @@ def config_of(block: int, chunk_blocks: int = CHUNK_BLOCKS, **keys: Any) -> Spyr
 
 
 def make_request(run: SymbolicRun, name: str, **fields: Any) -> Sequence:
-    """Return a request of the model, in which the given expressions are numbers of the run."""
+    """Return a request of the model whose given fields are numbers of the run."""
     given: dict[str, Any] = {"prompt": 1, "max_tokens": 1, "output_len": 1, **fields}
     for key, value in given.items():
         given[key] = run.number(value) if z3.is_expr(value) else value
@@ -140,7 +140,7 @@ def last_chunk_is_as_in_lemmas(block: int, more: int) -> list[Any]:
     name="step_runs_planned_chunk_{name}",
 )
 def step_runs_planned_chunk(block: int, name: str, more: int) -> list[Any]:
-    """Claim that a step runs the planned chunk, whether the first or a later one, after any prefix
+    """Claim that a step runs the planned chunk, be it the first or a later one, after any prefix
     hit."""
     numbers, plan = _any_plan(block)
     first, revision = z3.Bool("first"), REVISIONS[name]
@@ -256,7 +256,8 @@ def door(block: int) -> Obligation:
 
 
 @lemma(
-    "The front door accepts exactly what fits in the model's length, the limit and the pool.",
+    "The check on arrival accepts exactly the requests that fit in the model's length, the limit "
+    "and the pool.",
     "spyre.model.SpyreModel.refusal",
 )
 def door_refuses_what_lemmas_assume(block: int, more: int) -> list[Any]:

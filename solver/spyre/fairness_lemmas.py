@@ -42,8 +42,8 @@ def obligations(block: int | None = None) -> list[Obligation]:
 
 
 def _settling(run: SymbolicRun) -> Callable[[Any, Any], bool]:
-    """Return a stand-in for the limit: any batch may or may not exceed it, but a lone request never
-    does."""
+    """Return a replacement for the check of the limit: any batch may or may not exceed the limit,
+    but a request that is alone never does."""
     calls: list[int] = []
 
     def fits(_: Any, batch: Any) -> bool:
@@ -126,8 +126,8 @@ def _run_without_blocks(config: SpyreConfig, state: State, decision: Any) -> Any
     name="code_starts_newcomer_behind_paused_{running}_{paused}",
 )
 def code_starts_newcomer_behind_paused(running: int, paused: int, more: int) -> list[Any]:
-    """Claim that a newcomer joins behind the paused requests. It starts only after the last running
-    request has left.
+    """Claim that a newcomer joins behind the paused requests, and that it starts only after the
+    last running request has left.
 
     With `more` set to 1, this is the lemma's guard, a variant that must fail: it claims that one
     more slot is free, and that a newcomer starts in every case.
@@ -172,7 +172,7 @@ def code_starts_newcomer_behind_paused(running: int, paused: int, more: int) -> 
 
 
 @lemma(
-    "A request that the front door accepted is within the limit when it is alone.",
+    "A request that the check on arrival accepted is within the limit when it is alone.",
     "spyre.release_2_5_2.fits_limit",
 )
 def code_keeps_lone_request(more: int) -> list[Any]:

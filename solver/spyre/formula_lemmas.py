@@ -1,8 +1,8 @@
 """A formula guarantees the limit, for any number of requests (`argument.md`, "The check").
 
-No lemma fixes the number of requests. One symbolic request stands for all of its kind, and their
-number is itself a symbol. Each lemma has a guard, the same claim with a weaker premise, which Z3
-must refute.
+No lemma fixes the number of requests. One symbolic request stands for all requests of its kind, and
+their number is itself a symbol. Each lemma has a guard, the same claim with a weaker premise, which
+Z3 must refute.
 """
 
 from functools import partial
@@ -128,7 +128,8 @@ def covers(formula: str, block: int = 64) -> bool:
 
 
 def _less(numbers: Numbers, weaker: int) -> Any:
-    """Return how many tokens a guard subtracts from a term: one more than its slack."""
+    """Return how many tokens a guard subtracts from a term: one token more than the slack of the
+    term."""
     return length(numbers, "less") if weaker else 0
 
 
@@ -163,10 +164,9 @@ def leaving_raises_no_tkv(lengths: Lengths, less: int) -> list[Any]:
 
 @lemma("If the walk accepts early, or passes an active request, all active requests fit together.")
 def walk_accepts_only_what_fits(beyond: int) -> list[Any]:
-    """Claim that one iteration of the walk, at a request with any term, accepts only what fits.
-
-    At some later step with some tkv, `active` of the requests still to visit (including the
-    newcomer) run, and `others` do not.
+    """Claim that one iteration of the walk, at a request with any term, accepts only requests that
+    fit together. At some later step with some tkv, `active` of the requests that are still to be
+    visited (including the newcomer) run, and `others` do not.
     """
     numbers = Numbers()
     term, own, tkv, limit = (length(numbers, name) for name in ("term", "own", "tkv", "limit"))
@@ -189,7 +189,7 @@ def walk_accepts_only_what_fits(beyond: int) -> list[Any]:
 
 
 class ArrivingRequest(NamedTuple):
-    """A request at the front door, in symbols."""
+    """A request on arrival, in symbols."""
 
     prompt_len: Any
     max_tokens: Any

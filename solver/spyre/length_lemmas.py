@@ -1,11 +1,12 @@
 """The constraint on max_model_len (SPY-R41): what it is for, which bound it guarantees, and which
 requests it admits.
 
-Let mml be max_model_len, and RU round up to whole blocks. The front door keeps prompt + max_tokens
-- 1 <= mml, so no request is ever longer than mml.
+Let mml be max_model_len, and RU round up to whole blocks. The check of a request on arrival, called
+the front door in the names of lemmas, requires prompt + max_tokens - 1 <= mml. So no request is
+ever longer than mml.
 
-If mml is a whole number of blocks, the constraint is not needed. The front door alone keeps every
-tkv within mml:
+If mml is a whole number of blocks, the constraint is not needed. The check on arrival alone keeps
+every tkv within mml:
 
 1. `whole_blocks_keep_model_length`: a max-tkv combines the width of the widest member with the
    offset of the same or another member. When a prompt joins, releases report a tkv that is computed
@@ -16,10 +17,9 @@ that bound:
 
 2. `no_tkv_exceeds_rounded_model_length`: as 1, for any mml.
 3. `constraint_admits_rounded_model_length`: for every mml that is no multiple of the block size,
-   two requests that front door and constraint accept reach RU(mml). Blocks must have 3 tokens or
-   more.
-4. `front_door_admits_rounded_model_length`: the same holds for the releases' front door, RU(prompt)
-   + max_tokens <= mml, if mml exceeds a multiple of the block size by at least 2 tokens.
+   two requests that pass both checks reach RU(mml). Blocks must have 3 tokens or more.
+4. `front_door_admits_rounded_model_length`: the same holds for the releases' check on arrival,
+   RU(prompt) + max_tokens <= mml, if mml exceeds a multiple of the block size by at least 2 tokens.
    `front_door_excludes_one_odd_token`: if it exceeds the multiple by 1 token only, no request is
    longer than the multiple, and 1 holds.
 
@@ -98,15 +98,15 @@ def joint_tkv(numbers: Numbers, lengths: Lengths, number: Any, other: Any) -> An
 
 
 def _two(numbers: Numbers, longest: Any) -> tuple[Any, Any]:
-    """Return the lengths of two requests that the front door accepted."""
+    """Return the lengths of two requests that the check on arrival accepted."""
     first, other = numbers.fresh("one", 1), numbers.fresh("other", 1)
     numbers.facts += [first <= longest, other <= longest]
     return first, other
 
 
 def _ordered(numbers: Numbers, lengths: Lengths, known: list[Any], *tokens: Any) -> None:
-    """Tell Z3 that of two counts in whole blocks, the larger one is larger by at least one block,
-    as `more_blocks_are_one_block_more` proves. The counts are those in `known` and those of
+    """Give Z3 the fact that of two counts in whole blocks, the larger one is larger by at least one
+    block, as `more_blocks_are_one_block_more` proves. The counts are those in `known` and those of
     `tokens`."""
     if isinstance(lengths.block, int):
         return
@@ -122,7 +122,7 @@ def more_blocks_are_one_block_more(lengths: Lengths, more: int) -> list[Any]:
     return negated(numbers, first * lengths.block >= (other + 1) * lengths.block + more)
 
 
-@lemma("If max_model_len is whole blocks, the front door alone keeps every tkv within it.")
+@lemma("If max_model_len is whole blocks, the check on arrival alone keeps every tkv within it.")
 def whole_blocks_keep_model_length(lengths: Lengths, more: int) -> list[Any]:
     numbers = make_numbers(lengths)
     blocks = numbers.fresh("blocks", 1)
@@ -151,15 +151,16 @@ def constraint_admits_rounded_model_length(lengths: Lengths, less: int) -> list[
 
 
 @lemma(
-    "If max_model_len is two tokens or more beyond whole blocks, the constraint and the releases' "
-    "front door let two requests reach it, rounded up."
+    "If max_model_len is two tokens or more beyond whole blocks, the constraint and the "
+    "releases' check on arrival let two requests reach it, rounded up."
 )
 def front_door_admits_rounded_model_length(lengths: Lengths, less: int) -> list[Any]:
     return _two_reach_rounded_model_length(lengths, less, at_the_door=True)
 
 
 def _two_reach_rounded_model_length(lengths: Lengths, less: int, *, at_the_door: bool) -> list[Any]:
-    """Claim that front door and constraint accept two requests that reach the rounded model length.
+    """Claim that the check on arrival and the constraint accept two requests that reach the rounded
+    model length.
 
     They are the requests of `beyond_length`. The first is two tokens beyond a block border, the
     second has a prompt of one token, and both still decode one token less than a block.
@@ -201,7 +202,8 @@ def front_door_excludes_one_odd_token(lengths: Lengths, more: int) -> list[Any]:
 
 
 def _alone(numbers: Numbers, longest: Any) -> Joining:
-    """Return any request that the front door accepted and that has a token left to decode."""
+    """Return an arbitrary request that the check on arrival accepted and that has a token left to
+    decode."""
     prompt, remaining = numbers.fresh("prompt", 1), numbers.fresh("remaining", 1)
     numbers.facts.append(prompt + remaining <= longest)
     return Joining(prompt, remaining)
@@ -272,12 +274,12 @@ class Ask(NamedTuple):
 
 
 def beyond_length(scale: Scale, revision: str = "sound") -> Scenario:
-    """Return a scenario with two requests that front door and SPY-R41 accept, and whose tkv exceeds
-    max_model_len.
+    """Return a scenario with two requests that the check on arrival and SPY-R41 accept, and whose
+    tkv exceeds max_model_len.
 
     The tkv is max_model_len rounded up to whole blocks. Blocks must have at least 3 tokens, and
     max_model_len must be at least 2 blocks and 1 token. If max_model_len exceeds whole blocks by 2
-    tokens or more, the releases' front door accepts the requests as well.
+    tokens or more, the releases' check on arrival accepts the requests as well.
     """
     block, longest = scale.block, scale.max_model_len
     border = (longest // block - 1) * block

@@ -1,15 +1,16 @@
-"""Why a few requests stand for any number: loops over requests treat all of them alike.
+"""Why a few requests stand for any number of requests: the loops treat all requests alike.
 
 `code_does_only_what_is_defined` follows the code of the step and of the check (`smt.defined`). It
 shows that a loop does the same for each request, remembers none of the earlier ones, and does not
 distinguish requests by their position. So if a lemma holds for each of a few requests, in any
-state, it holds for each of any number.
+state, it holds for each of any number of requests.
 
 Some loops do carry a value from one request to the next. For each of these, another lemma proves
 the induction step:
 
-- `volumetric.accepts` counts the requests still to visit: `walk_goes_on_as_with_the_rest`. So after
-  the walk has passed a request, its answer is the answer for the remaining ones alone.
+- `volumetric.accepts` counts the requests that it has yet to visit:
+  `walk_goes_on_as_with_the_rest`. So after the walk has passed a request, its answer is the answer
+  for the remaining ones alone.
 - `scheduler.complete` removes ended requests one by one, and `scheduler.step` aborted ones:
   `leaving_only_removes`, `abort_only_removes_5`.
 - `release_2_5_2.settled` collects the requests that keep decoding:
@@ -126,8 +127,7 @@ def obligations(revision: Revision, check: Check, block: int) -> list[Obligation
 def follow(revision: Revision, carried: Collection[str]) -> Definitions:
     """Follow the code of the model in which a revision decides (`smt.defined`).
 
-    Raises:
-        UndecidedError: the code does what the proof does not define.
+    Raises: UndecidedError: the code does something that the proof does not define.
     """
     if vars(peak)["bisect_left"] is not bisect_left:
         raise UndecidedError("has another bisect_left than Python's")
@@ -207,7 +207,8 @@ def walk_goes_on_as_with_the_rest(more: int) -> list[Any]:
 
 @lemma("Removing an ended request changes neither the other requests nor the tkvs.")
 def leaving_only_removes(revision: Revision, more: int) -> list[Any]:
-    """Claim this for one turn of the loop in `scheduler.complete`, in any state."""
+    """Claim, for one turn of the loop in `scheduler.complete` and any state, that a request that
+    leaves is only removed."""
     step = Step(StepConfiguration(revision), MANY)
     turn = body_of(scheduler, "complete")
 
@@ -241,8 +242,8 @@ def leaving_only_removes(revision: Revision, more: int) -> list[Any]:
     "compares all of them with the largest volume if the newcomer is active at its end."
 )
 def each_turn_counts_its_request(block: int, more: int) -> list[Any]:
-    """Claim this for one turn of the loop in `peak.largest_volume`, from any values of its
-    variables."""
+    """Claim, for one turn of the loop in `peak.largest_volume` and any values of its variables,
+    that the turn counts its request."""
     numbers = Numbers()
     longest, before, answer = (length(numbers, name, 0) for name in ("longest", "peak", "answer"))
     tokens, ends, left = (length(numbers, name, 0) for name in ("tokens", "ends", "left"))

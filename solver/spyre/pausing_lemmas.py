@@ -152,7 +152,7 @@ class Batch(NamedTuple):
         return [own_tkv(numbers, lengths, tokens, widest) for tokens in after]
 
     def compare_products(self, tkvs: list[Any]) -> None:
-        """Tell Z3 that a larger tkv means a larger volume, because it is slow to find this out."""
+        """Give Z3 the fact that a larger tkv means a larger volume; it is slow to find this out."""
         pairs = [(own, bare(tkv)) for own, tkv in product(self.reached(), tkvs)]
         for smaller, larger in [*pairs, *((tkv, own) for own, tkv in pairs)]:
             more = self.count * smaller <= self.count * larger
@@ -168,7 +168,7 @@ def _prompt(number: int) -> Any:
 
 
 def _noting_tkvs(compared: list[Any]) -> AbstractContextManager[None]:
-    """Inside the context, append to `compared` each tkv of a batch."""
+    """Inside the context, append each tkv of a batch to `compared`."""
     whole = documented.max_tkv
 
     def max_tkv(lengths: Any, block_size: int) -> Any:
@@ -306,8 +306,9 @@ def keeps_order(step: SettlingStep, more: int) -> list[Any]:
     "none."
 )
 def chosen_request_prefills_or_waits(revision: Revision, ignored: int) -> list[Any]:
-    """Claim this for the release's `candidate`, whatever the constraints answer. With `ignored`,
-    the claim leaves out the request in its prefill."""
+    """Claim that the release's `candidate`, whatever the constraints answer, chooses the request in
+    its prefill or, if there is none, a waiting request or none. With `ignored`, the claim leaves
+    out the request in its prefill."""
     step = SettlingStep(StepConfiguration(revision), 1, 0)
 
     def code(run: SymbolicRun) -> Any:
@@ -375,8 +376,8 @@ def starving(scale: Scale, members: int, passing: int) -> Scenario:
     """Return a scenario in which `passing` one-token requests overtake a paused request: the first
     request is paused, and then the others leave.
 
-    `members` requests together exceed the limit. One fewer must stay within it at every length that
-    they reach.
+    `members` requests together exceed the limit. With one request fewer, they must stay within it
+    at every length that they reach.
     """
     prompt = next(
         tokens
@@ -417,12 +418,12 @@ def _any_rank(numbers: Numbers) -> FairnessRank:
 
 
 def _paused(rank: FairnessRank, place: Any, uncounted: int = 0) -> FairnessRank:
-    """Return the rank after a step in which the request was paused, at its new place."""
+    """Return the rank of a request after a step in which it was paused. It has a new place."""
     return FairnessRank(rank.paused_steps + 1 - uncounted, rank.generated, place)
 
 
 def _kept(numbers: Numbers, rank: FairnessRank) -> FairnessRank:
-    """Return the rank after a step in which the request decoded. Its new place is arbitrary."""
+    """Return the rank of a request after a step in which it decoded. Its new place is arbitrary."""
     return FairnessRank(z3.IntVal(0), rank.generated + 1, numbers.fresh("place", 0))
 
 

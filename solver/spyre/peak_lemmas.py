@@ -142,7 +142,7 @@ def full_request_ends_with_widest(lengths: Lengths, less: int) -> list[Any]:
 @lemma("A request with n tokens beyond whole blocks last filled a block n steps ago.")
 def offset_counts_steps_since_fill(lengths: Lengths, less: int) -> list[Any]:
     """Claim that the offset counts the steps since the request last filled a block: `back` steps
-    before it had `tokens` tokens, it had whole blocks."""
+    before it had `tokens` tokens, all its blocks were full."""
     numbers = make_numbers(lengths)
     tokens, since = length(numbers, "tokens"), length(numbers, "since", 0)
     whole, back = numbers.split(tokens, lengths.block, None)
@@ -285,8 +285,8 @@ def check_compares_each_end(check: str, size: int, block: int, more: int) -> lis
 
 
 class Offsets(SymbolicLength):
-    """Any number of offsets in ascending order. `asked` collects those that the code reads, with
-    their positions."""
+    """Any number of offsets in ascending order. `asked` collects the offsets that the code reads,
+    with their positions."""
 
     def __init__(self, run: SymbolicRun, count: Any, block: int) -> None:
         super().__init__(run.number(count))
@@ -308,7 +308,8 @@ class Offsets(SymbolicLength):
 
 @lemma("The check finds the nearest of any number of offsets below and above a position.")
 def nearest_offsets_are_found(block: int, more: int) -> list[Any]:
-    """Claim that no offset, whatever its place, is nearer to the position than the two found."""
+    """Claim that no offset, whatever its place, is nearer to the position than the two that are
+    found."""
     numbers = Numbers()
     count, turn = length(numbers, "offsets"), numbers.fresh("turn", 0, block - 1)
     place = numbers.fresh("place", 0, count - 1)
@@ -384,13 +385,13 @@ def _above(turn: Any, above: Any, offset: Any) -> Any:
 
 
 class _ToTheEnd(NamedTuple):
-    """Any number of requests that end in the same step.
+    """Any number of requests that all end in the same step.
 
     Attributes:
         longest: the tokens of the longest request.
         offset: the offset of any of them.
         below, above: the two offsets that the code uses.
-        ends: steps until the end.
+        ends: the number of steps until the end.
         taken: the paths of the check's code.
     """
 
@@ -405,8 +406,8 @@ class _ToTheEnd(NamedTuple):
 
     @classmethod
     def make(cls, block: int) -> "_ToTheEnd":
-        """Return any such requests, and assume `nearest_offsets_are_found` for their offsets and
-        the longest request."""
+        """Return arbitrary requests that end in the same step, and assume
+        `nearest_offsets_are_found` for their offsets and the longest request."""
         numbers = Numbers()
         longest, ends = length(numbers, "longest"), length(numbers, "ends")
         offset, below, above = (
@@ -429,7 +430,7 @@ class _ToTheEnd(NamedTuple):
         return cls(numbers, longest, offset, below, above, ends, taken, block)
 
     def tkv(self, offset: Any, step: Any) -> Any:
-        """Return the tkv that a request with this offset has in a step."""
+        """Return the tkv, in a step, of a request with this offset."""
         width = blocks(self.numbers, Lengths(self.block, None), self.longest + step) - 1
         return width * self.block + self.numbers.split(offset + step - 1, self.block, None)[1] + 1
 
@@ -449,7 +450,8 @@ def no_tkv_exceeds_check(block: int, less: int) -> list[Any]:
 
 @lemma("The check's value is the tkv of some request in some step until the end.")
 def check_value_is_reached(block: int, more: int) -> list[Any]:
-    """Claim that the value is reached, either in the last step or when a block was last filled."""
+    """Claim that some step reaches the value that the check computes: the last step, or the last
+    step in which a block was filled."""
     batch = _ToTheEnd.make(block)
     _, then = batch.numbers.split(-batch.ends, block, None, signed=True)
     _, back = batch.numbers.split(batch.above - then, block, None, signed=True)

@@ -64,8 +64,8 @@ def chunks_left(config: SpyreConfig, sequence: Sequence) -> int:
 
 
 def passed_by() -> Scenario:
-    """Return a scenario of 2.5.2 with pausing off, in which the first in line is refused for volume
-    and others overtake it."""
+    """Return a scenario of 2.5.2 with pausing off, in which the first in line is refused because of
+    the volume, and others overtake it."""
     lengths = [(1, 313), (1, 326), (1, 448), (128, 375)]
     return Scenario(
         system="spyre",
@@ -145,7 +145,7 @@ def only_first_in_line_starts(revision: Revision, second: int) -> list[Any]:
     """Claim that only the first in line starts, whatever the volumetric check answers.
 
     Two requests wait, and a third may prefill. With `second` set to 1, this is the lemma's guard, a
-    variant that must fail: the claim treats the second as first in line.
+    variant that must fail: the claim treats the second request as the first in line.
     """
     numbers = Numbers()
     prompts = [length(numbers, "prompt") for _ in range(4)]
@@ -181,7 +181,8 @@ def only_first_in_line_starts(revision: Revision, second: int) -> list[Any]:
 
 @lemma("A decode step leaves a request one decode step fewer.", "spyre.scheduler.complete")
 def decode_step_brings_end_nearer(revision: Revision, more: int) -> list[Any]:
-    """Claim that `scheduler.complete` of a decode step brings the end of its request nearer."""
+    """Claim that completing a decode step (`scheduler.complete`) brings the end of its request
+    nearer."""
     numbers = Numbers()
     left, wanted, before = (length(numbers, name) for name in ("left", "wanted", "generated"))
     numbers.facts += [before < wanted, wanted <= before + left]

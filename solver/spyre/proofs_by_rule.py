@@ -36,7 +36,7 @@ DECODING = f"0 to {MANY} or {LARGE} decoding requests, {MANY} counted as any num
 
 
 class Group(NamedTuple):
-    """Lemmas with a title of a few words."""
+    """A list of lemmas with a short title."""
 
     title: str
     lemmas: list[Obligation]
@@ -111,15 +111,15 @@ def proven_for(rule: str, setting: Setting, block: int | None) -> str:
 
 
 def _sizes(setting: Setting, block: int | None) -> str:
-    """Name the only sizes with which the code runs, in tokens."""
+    """Return a text with the sizes, in tokens, for which the code runs."""
     tokens = block or setting.block
     chunk = setting.chunk if setting.chunk % tokens == 0 else 8 * tokens
     return f"blocks of {tokens}, chunks of {chunk}"
 
 
 def _check(setting: Setting) -> Check:
-    """Return the check of the setting's formula. If the revision uses that formula, this is its own
-    check."""
+    """Return the check of the setting's formula, which is the revision's own check if the revision
+    uses that formula."""
     if ADMITS_BY[setting.revision] == setting.formula:
         return REVISIONS[setting.revision].volume_check
     return ByFormula(cast(Formula, formula_named(setting.formula)))

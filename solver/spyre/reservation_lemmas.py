@@ -1,6 +1,6 @@
 """No more blocks are promised than are free (SPY-R50), for any number of requests.
 
-The need of an admitted request is the largest number of blocks that it ever holds. The blocks of
+The need of an admitted request is the largest number of blocks that it ever holds. Those blocks of
 its need that it does not hold yet are promised to it. The invariant is that all promised blocks
 together, including those kept for aborted requests (SPY-P02), are no more than the free blocks.
 `others` is the sum over all requests except the current one, so the number of requests does not
@@ -15,9 +15,9 @@ appear.
 3. `growth_keeps_promises_covered`: a request that takes blocks within its need keeps the invariant,
    and finds these blocks free.
 4. `leaving_keeps_promises_covered`: a request that ends, or that is aborted inside a step, keeps
-   it: its promises end, and shared blocks stay held.
-5. `abort_keeps_promises_covered`: an abort keeps it even if the promise is never withdrawn, because
-   at least as many blocks are given back.
+   the invariant: its promises end, and shared blocks stay held.
+5. `abort_keeps_promises_covered`: an abort keeps the invariant even if the promise is never
+   withdrawn, because at least as many blocks are given back.
 
 Publishing and pausing do not change which blocks are held. A hit lowers the number of free blocks
 by exactly `idle`, and a request that leaves raises it by the blocks that no other request holds.
@@ -25,9 +25,9 @@ Both follow from rule ALL-R09, which exploration checks.
 
 About admission when nothing is held or promised:
 
-6. `lone_request_is_admitted`: a request that the front door accepts passes.
-   `lone_request_is_admitted_with_last_token`: the same where the last token is promised a block as
-   well (release 2.5.2), with that release's own front door.
+6. `lone_request_is_admitted`: a request that the check on arrival accepts passes.
+   `lone_request_is_admitted_with_last_token`: the same if the last token is promised a block as
+   well (release 2.5.2), with that release's own check on arrival.
 
 Each guard removes or adds one block.
 """
@@ -86,8 +86,8 @@ def _within_need(lengths: Lengths, less: int, *, last_token: bool) -> list[Any]:
 
 @lemma("An admitted request finds its blocks free, and no more are promised than are left.")
 def admission_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
-    """With `more` set to 1, this is the lemma's guard, a variant that must fail: one idle hit is
-    subtracted from the need, as if a request held it."""
+    """With `more` set to 1, this is the lemma's guard, a variant that must fail: an idle hit block
+    is subtracted from the need, as if a request held it."""
     numbers = make_numbers(lengths)
     free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
     shared, idle, taken = (_count(numbers, name) for name in ("shared", "idle", "taken"))
@@ -127,7 +127,7 @@ def abort_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
     return negated(numbers, others + (need - held) + more <= free + returned)
 
 
-@lemma("If nothing is held or promised, a request that the front door accepted is admitted.")
+@lemma("If nothing is held or promised, a request that the check on arrival accepted is admitted.")
 def lone_request_is_admitted(lengths: Lengths, less: int) -> list[Any]:
     numbers = make_numbers(lengths)
     prompt, max_tokens = numbers.fresh("prompt", 1), numbers.fresh("max_tokens", 1)
@@ -137,12 +137,12 @@ def lone_request_is_admitted(lengths: Lengths, less: int) -> list[Any]:
 
 
 @lemma(
-    "If nothing is held or promised, a request that the releases' front door accepted is admitted "
-    "even where its last token is promised a block."
+    "If nothing is held or promised, a request that the releases' check on arrival accepted is "
+    "admitted even where its last token is promised a block."
 )
 def lone_request_is_admitted_with_last_token(lengths: Lengths, protocol: int) -> list[Any]:
-    """With `protocol` set to 1, this is the lemma's guard, a variant that must fail: the front door
-    is that of the target protocol, which does not count the last token."""
+    """With `protocol` set to 1, this is the lemma's guard, a variant that must fail: the check on
+    arrival is that of the target protocol, which does not count the last token."""
     numbers = make_numbers(lengths)
     prompt, max_tokens = numbers.fresh("prompt", 1), numbers.fresh("max_tokens", 1)
     longest = numbers.fresh("longest", 1)
@@ -169,7 +169,7 @@ def never_admitted(block: int, pool: int, chunk: int) -> Scenario:
     """Return a scenario with a request that fills the pool, while release 2.5.2 demands one more
     block for its last token.
 
-    The target protocol accepts it; the release's own front door does not.
+    The target protocol accepts it; the release's own check on arrival does not.
     """
     longest = pool * block
     request = Request(id="r0", arrival=0, prompt=(("r0", longest - 1),), max_tokens=2, output_len=2)
@@ -183,7 +183,11 @@ def never_admitted(block: int, pool: int, chunk: int) -> Scenario:
             "num_blocks": pool,
         },
         requests=(request,),
-        origin={"engine": "z3", "note": "the last token's block is never free", "seed": None},
+        origin={
+            "engine": "z3",
+            "note": "the block for the last token never becomes free",
+            "seed": None,
+        },
     )
 
 
@@ -248,7 +252,7 @@ class Holder(NamedTuple):
 
     def need(self, numbers: Numbers, block: int, last_token: int) -> Any:
         """Return the number of blocks that the request may need. With `last_token` 1, its last
-        token counts."""
+        token counts as well."""
         return blocks(numbers, Lengths(block, None), self.prompt + self.tokens - 1 + last_token)
 
     def of(self, run: SymbolicRun, name: str, given: tuple[int, ...]) -> Sequence:
@@ -266,8 +270,8 @@ class Holder(NamedTuple):
 
 
 def _promising(name: str) -> tuple[Any, int]:
-    """Return the revision without its other constraints, and the number of extra tokens for which
-    it promises blocks."""
+    """Return the revision without its other constraints, and the number of additional tokens for
+    which it promises blocks."""
     yes: Any = {"volume_check": lambda *_: True, "fits_model_length": lambda *_: True}
     return replace(REVISIONS[name], **yes), int(name == "2.5.2")
 

@@ -155,8 +155,8 @@ class SpyreModels(QueueModels):
     ) -> SpyreModel:
         """Build one model, whose configuration records whether the limit is read.
 
-        If the pool is unbounded, the model shows no promised blocks. They would mean nothing, and
-        computing them would read every length.
+        If the pool is unbounded, the model shows no promised blocks. Promised blocks would mean
+        nothing there, and to compute them, the model would have to read every length.
         """
         model = make_model(revision, config)
         own = model.revision if formula is None else admitting_by(model.revision, formula)
@@ -219,7 +219,8 @@ class Key:
     the tokens left to generate count. The order of decoding requests matters only if they may be
     paused, because it breaks ties.
 
-    `mentioned` are the requests whose answers occur in prompts of the menu; these keep their names.
+    `mentioned` are the requests whose answers occur in prompts of the menu. These requests keep
+    their names.
     """
 
     def __init__(

@@ -2,8 +2,9 @@
 
 `scheduler.step` runs on symbols unchanged: decide, compute, aborts, complete. The state has a given
 number of decoding requests, one request anywhere in its prompt, and any number of waiting requests,
-of which two are known. The last of five decoding requests stands for any number: each loop visits
-five, and `len` may return any number from five on (`loop_lemmas` explains why five are enough).
+of which two are known. The last of five decoding requests stands for any number of requests: each
+loop visits five, and `len` may return any number from five on (`loop_lemmas` explains why five are
+enough).
 
 Nothing here reads block numbers, so the functions that find, take and return blocks are stubbed,
 and a prefix hit may have any length. The volumetric check, the model-length constraint and the
@@ -106,7 +107,7 @@ def obligations(
 
 
 def with_short_chunks(configuration: StepConfiguration) -> list[Obligation]:
-    """Return the lemma on requests that join, for chunks of one block, in case the code rounds
+    """Return the lemma on requests that join, for chunks of one block, because the code might round
     these differently."""
     short = configuration._replace(chunk=configuration.block)
     [joins] = [lemma for lemma in obligations(short, (1,)) if lemma.name == f"{JOINING}_1"]
@@ -141,8 +142,8 @@ def lemmas_of(configuration: StepConfiguration, size: int) -> set[str]:
 
 
 def no_tkvs_are_short(block: int, size: int) -> list[Obligation]:
-    """Return the lemma for a size. For a large size, return several, because Z3 can compare only a
-    few requests with a tkv at once."""
+    """Return the lemma for a number of requests. For a large number, return several lemmas, because
+    Z3 can compare only a few requests with a tkv at once."""
     if size <= MANY:
         return [no_tkv_is_short(block, size, slice(size), "No request", "")]
     return [

@@ -2,8 +2,8 @@
 
 The terms of the formulas are computed by the model's own code (`model.spyre.volumetric`). The walk,
 and the checks of `model.spyre.peak`, are written a second time for Z3; the tests compare them with
-the model on concrete numbers. At each request's end, the checks consider for every request whether
-it is active, how long it is, and what its offset in its last block is.
+the model on concrete numbers. At the end of each request, the checks consider for every request
+whether it is active, how long it is, and what offset it has in its last block.
 """
 
 from collections.abc import Callable, Iterator
@@ -53,7 +53,7 @@ class Joining(NamedTuple):
 
 
 class Projected(NamedTuple):
-    """The largest tkv that each request can still reach, under the model's names."""
+    """The largest tkv that each request can still reach, in fields named as in the model."""
 
     newcomer: Any
     decoding: list[Any]
@@ -64,8 +64,8 @@ Formula = Callable[[Numbers, Lengths, Any, list[Member], Joining], Projected]
 
 
 def width(numbers: Numbers, lengths: Lengths, tokens: Any) -> tuple[Any, Any]:
-    """Return the number of whole blocks in `tokens`, and the tokens left over. `tokens` must not be
-    negative."""
+    """Return the number of whole blocks in `tokens`, and the number of tokens left over. `tokens`
+    must not be negative."""
     return numbers.split(tokens, lengths.block, None)
 
 
@@ -219,7 +219,7 @@ class End(NamedTuple):
     Attributes:
         counts: whether the newcomer is still active in that step; otherwise the step does not
             matter.
-        step: counted from 1.
+        step: its number, from 1.
         active: for each request, whether it still decodes.
         before: for each request, the number of blocks before its last one.
         offset: for each request, the tokens in its last block (1 to a block).
@@ -318,7 +318,7 @@ def accepted_by(
 def _fills_block_of_the_widest(numbers: Numbers, lengths: Lengths, end: End) -> Any:
     """Return whether a request fills a block after the widest has begun its last block.
 
-    The tkv is then the end of that block. `back` is the number of steps from there to the end; a
+    The tkv is then the end of that block. `back` is the number of steps from then to the end; a
     request at offset o filled its previous block o steps ago.
     """
     back = numbers.fresh("back", 0, lengths.block - 1)

@@ -1,6 +1,5 @@
-"""Symbols for everything that a step of the scheduler reads besides the lengths of its requests.
-
-A value leads to separate paths only where the code reads it.
+"""Symbols for everything that a step of the scheduler reads besides the lengths of its requests. A
+value leads to separate paths only if the code reads it.
 """
 
 import re
@@ -129,7 +128,7 @@ def plain(name: str) -> str:
 
 
 class Several(Request, frozen=True):
-    """A request that stands for several in a queue; loops visit it once."""
+    """A request that stands for several requests in a queue; loops visit it only once."""
 
     counts_more: Any = 0
 
@@ -199,8 +198,8 @@ def any_config(run: SymbolicRun, block: int, limit: Any) -> SymbolicConfig:
 
 
 class Held(SymbolicLength):
-    """The blocks of a request, of which only the number is known. `counts`: a decode step is told
-    the number."""
+    """The blocks of a request, of which only the number is known. `counts`: whether a decode step
+    learns the number."""
 
     counts = False
 
@@ -212,7 +211,7 @@ class Held(SymbolicLength):
 
 
 class Reported(SymbolicLength):
-    """Aborts to report, of which only the number is known; a loop over them visits none."""
+    """Aborts to report, of which only the number is known. A loop over them visits none of them."""
 
     def __iter__(self) -> Iterator[Any]:
         return iter(())

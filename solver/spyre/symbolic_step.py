@@ -65,7 +65,8 @@ ENDING = 2  # this many may each end in the step; any others end only together
 
 
 class Lengths(NamedTuple):
-    """A request in symbols, in tokens; `ends` is the number of tokens that it generates."""
+    """The lengths of a request in symbols, in tokens; `ends` is the number of tokens that it
+    generates."""
 
     prompt: Any
     tokens: Any
@@ -235,7 +236,9 @@ class Step:
 
         def check(members: Any, newcomer: Any, block: Any, limit: Any, tkv: Any) -> bool:
             if not isinstance(members, list | tuple):
-                raise UndecidedError("gives the check members that may be gone once they are read")
+                raise UndecidedError(
+                    "passes members to the check that may be gone when they are read"
+                )
             answer = z3.Bool(f"accepted {len(calls)}")
             calls.append(Call([*members], newcomer, block, limit, tkv, answer))
             return run.answer(answer)
@@ -306,7 +309,7 @@ class Step:
         ):
             after, _ = model.step(before, inside)
         if vars(model).keys() != {"config", "revision"}:
-            raise UndecidedError("keeps something for later calls in the model")
+            raise UndecidedError("remembers something for later calls in the model")
         [(*_, decision, computed, _, _)] = observed
         # A queue that no code has read is unchanged.
         unseen = after.waiting is before.waiting
@@ -316,7 +319,7 @@ class Step:
         return Stepped(before, after, decision, computed, calls, inside, compared)
 
     def _max_tkv(self, run: SymbolicRun, lengths: list[Any], block: int) -> Any:
-        """Return any number that the lemma `no_length_exceeds_its_tkv_N` allows."""
+        """Return an arbitrary number that the lemma `no_length_exceeds_its_tkv_N` allows."""
         if block != self.configuration.block:
             raise UndecidedError("asks for a tkv in blocks of another size")
         if not lengths:
@@ -407,7 +410,7 @@ class Step:
         return z3.And(*self._kept(more, step))
 
     def keeps_order(self, more: int, step: Stepped) -> Any:
-        """Return whether a step that pauses requests leaves a state as the lemmas expect it."""
+        """Return whether a step that pauses requests leaves a state that the lemmas allow."""
         once = len({request.id for request in step.after.admitted}) == len(step.after.admitted)
         decoded = {f"r{number}" for number in range(self.size)}
         paused = {request.id for request in step.after.paused} <= decoded

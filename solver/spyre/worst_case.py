@@ -4,12 +4,12 @@ that it lacks.
 - `fewest`: the fewest requests that exceed the limit under a formula (SPY-R07).
 - `worst`: the worst case for a given number of requests, by exact bisection. `volume` is the
   largest batch x tkv that the formula admits, and `overshoot` is how far that exceeds the limit.
-  `waste` is about the safest newcomer that the formula refuses: had it joined, so many tokens below
-  the limit would have stayed unused.
+  `waste` is about the safest newcomer that the formula refuses: it is the number of tokens below
+  the limit that would never have been used if this newcomer had joined.
 - `needed`, `least_slack`: bounds on the slack, in tokens, that makes a formula sound. For the lower
-  bound, a run exceeds the limit if every request has one token of slack less. The limit of this run
-  is a symbol, and the last request uses it up to the last token. The upper bound is the slack with
-  which the lemmas hold (`formula_lemmas`).
+  bound, there is a run that exceeds the limit if every request has one token of slack less. The
+  limit of this run is a symbol, and the last request uses it up to the last token. The upper bound
+  is the slack with which the lemmas hold (`formula_lemmas`).
 """
 
 from collections.abc import Callable, Iterator
@@ -60,9 +60,9 @@ def fewest(setting: Setting, most: int) -> Iterator[Question]:
     """Ask for counterexamples with more and more requests, up to `most`. Yield each question, and
     stop at the first counterexample.
 
-    The numbers start above `largest_harmless`, since fewer requests cannot exceed the limit
-    whatever rule admits them, and at two, since a lone request leaves an admission rule nothing to
-    decide.
+    The numbers start above `largest_harmless`, because fewer requests cannot exceed the limit,
+    whatever rule admits them. They also start at two or more, because a single request leaves an
+    admission rule nothing to decide.
     """
     for requests in range(max(largest_harmless(setting) + 1, 2), most + 1):
         problem = violation(replace(setting, requests=requests))
@@ -110,7 +110,7 @@ Reached = tuple[int, tuple[Arrival, ...]] | None | Literal["unknown"]
 
 
 def worst(setting: Setting, objective: Objective) -> Iterator[Known]:
-    """Yield ever closer bounds on the worst case. Stop early if Z3 gives up."""
+    """Yield bounds on the worst case that get closer and closer. Stop early if Z3 gives up."""
     if objective == "waste":
         return _worst_refusal(setting)
     floor = setting.limit if objective == "overshoot" else 0
@@ -133,7 +133,8 @@ def _worst_refusal(setting: Setting) -> Iterator[Known]:
 
 
 def safest_refusal(setting: Setting, beyond: int, safe_by: str = "exact") -> Problem:
-    """Return the problem of a refusal that would leave more than `beyond` tokens below the limit.
+    """Return the problem of finding a refusal that would leave more than `beyond` tokens below the
+    limit.
 
     All requests except the last are accepted and decode. The check `safe_by` says how much room the
     last one would leave. If the tkv is `stale`, some of the others may have left in the preceding
@@ -156,8 +157,8 @@ def safest_refusal(setting: Setting, beyond: int, safe_by: str = "exact") -> Pro
 
 
 def headroom(setting: Setting, arrivals: list[Arrival]) -> int:
-    """Return how far batch x tkv stays below the limit at all times if the last request joins, in
-    tokens."""
+    """Return by how many tokens batch x tkv always stays below the limit if the last request
+    joins."""
     *earlier, last = arrivals
     ages = [last.joins - request.joins for request in earlier]
     decoding = [

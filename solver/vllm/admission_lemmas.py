@@ -1,12 +1,12 @@
 """Every admitted request can finish, and no request is kept out forever (V1CP-R19, V1CP-R20,
 V1CP-R22), for any numbers.
 
-The front door, which checks requests when they arrive, accepts a request only if prompt +
-max_tokens - 1 tokens fit in the pool. The known tokens of a request are its prompt and the tokens
-generated so far.
+The check of a request on arrival, called the front door in the names of lemmas, accepts a request
+only if prompt + max_tokens - 1 tokens fit in the pool. The known tokens of a request are its prompt
+and the tokens generated so far.
 
 1. `holdings_never_exceed_front_door`: a request computes only known tokens, and never the last one
-   that it generates. So it never holds more blocks than the front door assumed.
+   that it generates. So it never holds more blocks than this check assumed.
 2. `lone_running_request_can_grow`: so a request that runs alone finds blocks for its next tokens,
    since all blocks that it does not hold are free. It is never preempted, and finishes.
 3. `first_in_line_is_admitted_alone`: if no request runs, the first in line passes the gate,
@@ -109,7 +109,7 @@ def at_the_door(numbers: Numbers, block: Any, request: SymbolicRequest) -> Any:
     return pool
 
 
-@lemma("No request ever holds more blocks than the front door assumed.")
+@lemma("No request ever holds more blocks than the check on arrival assumed.")
 def holdings_never_exceed_front_door(block: Any, more: int) -> list[Any]:
     numbers = make_numbers(block)
     request = unfinished(numbers, more)

@@ -114,12 +114,13 @@ def _config(**keys: Any) -> VllmConfig:
 
 
 @lemma(
-    "The front door accepts exactly what fits in the model's length, pool and budget.",
+    "The check on arrival accepts exactly the requests that fit in the model's length, pool and "
+    "budget.",
     "vllm.model.VllmModel.refusal",
 )
 def door_refuses_what_lemmas_assume(block: int, more: int) -> list[Any]:
-    """Claim that the front door rejects exactly the requests that exceed the model's length, the
-    pool or, without chunking, the budget.
+    """Claim that the check on arrival rejects exactly the requests that exceed the model's length,
+    the pool or, without chunking, the budget.
 
     With `more` set to 1, this is the lemma's guard, a variant that must fail: the claim assumes
     that the model's length is one token shorter.
@@ -296,11 +297,11 @@ def hit_leaves_last_token(block: int, size: int, more: int) -> list[Any]:
     name="code_admits_first_in_line_{hit}",
 )
 def code_admits_first_in_line(block: int, hit: int, reserve: int) -> list[Any]:
-    """Claim that a whole decision admits the first in line if no request runs. The front door has
-    accepted this request.
+    """Claim that a whole decision admits the first in line if no request runs. The check on arrival
+    has accepted this request.
 
     `hit` blocks are cached and free. With `reserve` set to 1, this is the lemma's guard, a variant
-    that must fail: the front door assumed one block more than the pool has.
+    that must fail: the check on arrival assumed one block more than the pool has.
     """
     numbers = Numbers()
     request = Symbolic.make(numbers, 0, runs=False)

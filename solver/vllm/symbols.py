@@ -8,7 +8,7 @@ from ..smt.numbers import Numbers, ordered
 
 
 class SymbolicRequest(NamedTuple):
-    """An arbitrary request that the front door has accepted.
+    """An arbitrary request that the check on arrival has accepted.
 
     Attributes:
         prompt: the number of tokens of its prompt.

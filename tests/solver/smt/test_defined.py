@@ -127,7 +127,7 @@ RETURNS = "    return state._replace("
         (
             "if kept else 0",
             "if [1 for a in kept for b in kept for c in kept for d in kept if a is None] else 0",
-            "more than 3 loops in one another",
+            "nests more than 3 loops",
         ),
         # what remembers, or hides the code that runs
         (LENGTH, f"{LENGTH}        state.tkv = 1\n", "state.tkv"),
@@ -174,7 +174,8 @@ def test_a_refusal_names_the_file_and_the_line(follow):
     with pytest.raises(UndecidedError) as refusal:
         follow(DEFINED.replace("// 2", "/ 2"))
     assert str(refusal.value) == (
-        f"does what the proof does not define: `block / 2` (model/of_a_test.py, line {number})"
+        "does something that the proof does not define: `block / 2` "
+        f"(model/of_a_test.py, line {number})"
     )
 
 
@@ -191,7 +192,9 @@ def test_a_function_that_another_one_has_replaced_is_not_read(follow):
 
 def test_a_function_that_is_not_in_the_text_is_refused(follow):
     made = 'exec("def larger(block, tokens): return tokens > block")'
-    with pytest.raises(UndecidedError, match=r"larger, which is not in the text of its module"):
+    with pytest.raises(
+        UndecidedError, match=r"larger, whose code is not in the text of its module"
+    ):
         follow(f"{DEFINED}\n\n{made}\n")
 
 

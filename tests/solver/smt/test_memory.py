@@ -66,7 +66,7 @@ def test_code_that_keeps_something_is_noticed(model_with, kind):
     call = model_with(REMEMBERING[kind])
     memory = Memory()
     call(3)
-    with pytest.raises(UndecidedError, match="keeps something for later calls in of_a_test"):
+    with pytest.raises(UndecidedError, match="remembers something for later calls in of_a_test"):
         memory.check()
 
 
@@ -80,7 +80,7 @@ def test_a_lemma_on_code_that_remembers_is_not_proven(model_with):
     [found] = discharge([Obligation("remembers", "It holds.", claim, lambda: [True])])
     assert (found.status, found.by) == ("unknown", "none")
     assert found.sentence == (
-        "It holds. (undecided: the code keeps something for later calls in of_a_test.KEPT)"
+        "It holds. (undecided: the code remembers something for later calls in of_a_test.KEPT)"
     )
 
 

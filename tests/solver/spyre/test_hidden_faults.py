@@ -164,8 +164,8 @@ def test_a_fault_in_what_symbols_stand_for_is_refuted(name, change):
     ("change", "why"),
     [
         (accepts("len([1 for one in decoding]) == 7"), "counts items that do not say"),
-        (skips("state.waiting == (request,)"), "compares a sequence of any length"),
-        (skips("state.aborted == ()"), "compares a sequence of any length"),
+        (skips("state.waiting == (request,)"), "compares a sequence whose length is unknown"),
+        (skips("state.aborted == ()"), "compares a sequence whose length is unknown"),
         (skips("[one for one in state.decoding[0].blocks]"), "looks at items"),
         (skips("request.id == state.__class__.__name__"), "reads the id"),
         (skips("repr(request.prompt) == '60'"), "writes a number out"),
@@ -206,7 +206,7 @@ def test_a_model_that_remembers_its_steps_is_not_proven():
             ),
         ],
     )
-    assert (answer, code) == ("unknown", "keeps something for later calls in the model")
+    assert (answer, code) == ("unknown", "remembers something for later calls in the model")
 
 
 def test_an_abort_of_a_request_that_has_left_changes_nothing():
@@ -403,7 +403,7 @@ def test_a_fault_that_does_what_is_not_defined_is_not_proven(kind):
     answer, code = status(DEFINED, UNDEFINED[kind])
     assert answer == "unknown"
     assert re.match(
-        r"does what the proof does not define: .* \(model/\w+(/\w+)?\.py, line", code
+        r"does something that the proof does not define: .* \(model/\w+(/\w+)?\.py, line", code
     ) or ("Batch" in code)
 
 

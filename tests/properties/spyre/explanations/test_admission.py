@@ -37,7 +37,7 @@ def test_the_document_is_explained_in_its_own_terms():
     assert lines[0] == "step 2: r1 joins; the projection accepts it:"
     assert "current tkv 1 + 255 tokens that it may still generate" in lines[1]
     assert "current tkv 2 + 288 tokens that it may still generate + one block of 64" in lines[2]
-    assert "2 requests alive until r1 ends x 256 = 512 <= 512" in lines[3]
+    assert "until r1 ends: 2 requests x 256 = 512 <= 512" in lines[3]
     assert "r1 is at tkv 320, 64 beyond its projection" in lines[4]
 
 
@@ -87,7 +87,7 @@ def test_a_tkv_that_the_projection_did_not_look_at_is_named():
         _scenario((3, 3), (256, 2)), config=full_config("spyre", "documented", config)
     )
     lines = explain("SPY-R07", scenario, 3, "documented")
-    assert "2 requests alive until r1 ends x 257 = 514 <= 520" in lines[-2]
+    assert "until r1 ends: 2 requests x 257 = 514 <= 520" in lines[-2]
     assert "so it never compared r0, whose tkv is 261" in lines[-1]
 
 
@@ -111,7 +111,7 @@ def test_a_shorter_projection_is_named_if_the_limit_breaks_before_its_end(tmp_pa
     made = with_formula(model(scenario, "documented"), f"{formula}:last")
     assert made is not None
     assert explain_volume(made, scenario, 7)[-2:] == [
-        "  2 requests alive until r0 ends x 7 = 14 <= 15",
+        "  until r0 ends: 2 requests x 7 = 14 <= 15",
         "  r0 has not ended when r1 is at tkv 8: "
         "within its own projection, and 1 beyond that of r0",
     ]
@@ -135,7 +135,7 @@ def test_the_comparison_is_that_of_the_request_that_is_beyond_its_projection(tmp
     made = with_formula(model(scenario, "documented"), f"{formula}:last")
     assert made is not None
     assert explain_volume(made, scenario, 7)[-2:] == [
-        "  2 requests alive until r1 ends x 7 = 14 <= 14",
+        "  until r1 ends: 2 requests x 7 = 14 <= 14",
         "  r1 is at tkv 8, 1 beyond its projection: r0 needs one block more, which pads r1 on the "
         "left",
     ]
