@@ -110,5 +110,6 @@ def _explain_usage(error: Any) -> None:
         output.to_stderr(message)
         return
     context = getattr(error, "ctx", None)
-    hint = f"; {context.command_path} --help shows what is valid" if context else ""
+    joint = " " if message.endswith("?") else "; "
+    hint = f"{joint}{context.command_path} --help shows what is valid" if context else ""
     output.fail(message.rstrip(".") + hint)

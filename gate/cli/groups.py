@@ -113,6 +113,7 @@ class Command(typer.core.TyperCommand):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
+        param: Any
         for param in self.params:
             if param.param_type_name == "option" and not param.metavar:
                 param.metavar = next((VALUES[opt] for opt in param.opts if opt in VALUES), None)

@@ -169,6 +169,8 @@ def parse_target(
         module = word.removesuffix(".py").replace("/", ".").lstrip(".")
         problem = "is a file; name the module instead, which is imported from this folder"
         raise UnknownTargetError(f"TARGET {text!r} {problem}: {module}:{rest or 'FACTORY'}")
+    if "=" in text and (meant := parse_release(text.replace("=", "==", 1))) is not None:
+        raise UnknownTargetError(f"TARGET {text!r}; did you mean {meant}?")
     if not all(part.isidentifier() for part in [*word.split("."), rest]):
         raise UnknownTargetError(f"TARGET {text!r} is not understood; {_valid()}")
     return TargetSpec(text, "factory", module=word, factory=rest)

@@ -9,6 +9,7 @@ from functools import partial
 from ...model.scenario import Request
 from ..history.content import in_common
 from ..history.request_history import RequestHistory
+from ..rules.registry import AT_THE_DOOR
 from .cause import Cause, Need, Row
 from .failure import Failure, left
 from .measures import VOLUME
@@ -111,16 +112,17 @@ def _reasons(failure: Failure, rows: Sequence[Row]) -> Iterator[str]:
         yield f"step {failure.first.step}: {', '.join(gone)} {loses}; {stays}"
         return
     if failure.lost:
-        before = failure.before
-        for queue, names in (
-            ("running", before and before.running),
-            ("waiting", before and before.waiting),
-        ):
-            if seen := ", ".join(name for name in failure.lost if name in (names or ())):
+        for queue in ("running", "waiting"):
+            queued = getattr(failure.before, queue, None) or ()
+            if seen := ", ".join(name for name in failure.lost if name in queued):
                 yield f"step {failure.first.step - 1}: {seen} still in `{queue}`"
         yield from _clients(failure)
         return
-    if _standstill(failure) and progress is not None:
+    if failure.first.rule == AT_THE_DOOR:
+        free, pool = failure.last.free_blocks, failure.config.get("num_blocks")
+        if failure.steps and free is not None and pool is not None:
+            yield f"step {len(failure.steps) - 1}: {free} of {pool} blocks are free after it"
+    elif _standstill(failure) and progress is not None:
         does = ", ".join(failure.steps[progress].scheduled)
         yield f"step {progress}: the last one that computes anything, for {does}"
     for event in failure.scenario.events:

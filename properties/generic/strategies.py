@@ -61,8 +61,8 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         **{"order": ("fcfs", "any"), "order_by_priority": (False, True)},
     },
     "wide": {
-        **{**_PUBLISHED, "max_num_batched_tokens": (8192, 2048)},
-        **{"max_model_len": (8192,), "num_blocks": (6000, 1100)},
+        **{**_PUBLISHED, "max_num_batched_tokens": (16_384, 2048)},
+        **{"max_model_len": (16_384,), "num_blocks": (6000, 1100)},
         "enable_chunked_prefill": (False, True),
     },
 }

@@ -208,8 +208,9 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         **{"long_prefill_token_threshold": (0, 24), "watermark": (0.0, 0.1)},
     },
     "wide": {
-        **{**_PUBLISHED, "max_num_batched_tokens": (8192, 2048)},
+        **{**_PUBLISHED, "max_num_batched_tokens": (16_384, 2048)},
         **{"max_model_len": (16_384,), "num_blocks": (6000, 1100)},
+        "long_prefill_token_threshold": (3072, 0),
     },
 }
 MAX_RUNNING = (4, 3, 6, 5, 2, 6, 5, 4, 3, 1)  # one request alone is never preempted

@@ -29,6 +29,8 @@ WRONG = [
     (["--nope"], "No such option: --nope"),
     (["gate", "--zzz"], "No such option: --zzz; schedproof gate --help"),
     (["nope"], "No such command 'nope'; schedproof --help"),
+    (["gaet"], "No such command 'gaet'. Did you mean 'gate'? schedproof --help"),
+    (["gate", "vllm=0.33.0"], "TARGET 'vllm=0.33.0'; did you mean vllm==0.33.0?"),
     (["gate", "--system", "foo"], "--system: 'foo' is not a system; valid: spyre"),
     (["rules", "--system", "foo"], "--system: 'foo' is not a system; valid: spyre"),
     (["gate", "--revision", "foo"], "--revision: 'foo' is not a revision of spyre; valid: sound"),

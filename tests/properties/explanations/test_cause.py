@@ -146,6 +146,15 @@ class NeverAdmits(Bent):
             step |= {"prefix_hit": {}, "waiting": ["b"], "running": [], "blocks": {}}
 
 
+class RefusesAfterALeak(Leaks):
+    """Refuses what does not fit into the free blocks, of which some are lost."""
+
+    def add(self, request):
+        if request["id"] == "b":
+            return {"ok": False, "error": "rejected", "message": "no room"}
+        return super().add(request)
+
+
 class HoldsMore(Bent):
     """The second request holds a block that it does not need."""
 
@@ -269,6 +278,16 @@ def test_a_prompt_that_is_computed_already_is_named_where_a_request_waits_for_no
     )
     cause = cause_of(NeverAdmits(), "ALL-R10", scenario(*requests))
     assert cause.why[-1].endswith("its whole prompt is computed already, for a")
+
+
+def test_a_needless_refusal_says_how_many_blocks_were_free():
+    later = Request(id="b", arrival=6, prompt=(("b", 5),), max_tokens=2)
+    once = Request(id="a", arrival=0, prompt=(("a", 5),), max_tokens=2)
+    cause = cause_of(RefusesAfterALeak(), "ALL-R12", scenario(once, later))
+    assert cause.why == (
+        "step 5: 11 of 12 blocks are free after it",
+        "step 6: b arrives: prompt 5, max_tokens 2",
+    )
 
 
 def test_tokens_that_were_never_computed_are_marked_in_the_bar():

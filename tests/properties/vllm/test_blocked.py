@@ -133,4 +133,4 @@ def test_a_grammar_without_structured_outputs_is_refused():
     data = json.loads(scenario_json(scenario(3, structured_outputs=False)))
     with pytest.raises(FileError) as error:
         scenario_of(data, "f")
-    assert "$.requests[0].grammar_steps: 3 needs a configuration" in str(error.value)
+    assert "$.requests[0].grammar_steps: 3 needs a vllm configuration" in str(error.value)
