@@ -111,6 +111,7 @@ class Base:
         self.compared = Compared(coverage=pair.coverage)
         self._rules = rules
         choices = {rule.id for rule in rules if rule.kind in ("decision", "progress")}
+        self._unseen = {*ENDS, *(rule.id for rule in rules if "blocks" in rule.needs)}
         self._choices = choices - PROGRESS  # an order may be intended, but no request waits forever
         # If the base decides differently, it may reach the same deadlock or crash in a later step.
         self._at_any_step = {*ENDS, *(rule.id for rule in rules if rule.kind == "progress")}
@@ -140,8 +141,9 @@ class Base:
             return []
         shared = unknown
         # As long as the two behave alike, the base has the same failures and need not run again. A
-        # crash or a hang is checked in any case.
-        if self.pair.differences or any(failure.rule in ENDS for failure in unknown):
+        # crash, a hang or a rule about blocks is checked in any case: steps are compared up to the
+        # numbers of their blocks, so which request had a block before does not show.
+        if self.pair.differences or any(failure.rule in self._unseen for failure in unknown):
             later = any(failure.rule in self._at_any_step for failure in unknown)
             failures = self.failures_of_base(scenario, None if later else unknown[0].step)
             shared = [failure for failure in unknown if self._explained(failure, failures)]

@@ -76,6 +76,15 @@ def test_that_holds_where_the_two_differ_otherwise_too(against):
     assert [decision.what for decision in verdict.decisions] == ["bookkeeping: reserved_blocks"]
 
 
+def test_a_failure_of_block_numbers_is_asked_of_a_base_that_decides_alike(monkeypatch):
+    # Blocks are compared up to renaming in each step, so a block that changes hands shows in none.
+    pair = DifferentialTarget(Side(Toy(), *TERMS), Side(Toy(), *TERMS))
+    base = Base(pair, select(load("vllm"), ["V1-R23"]))
+    monkeypatch.setattr(base, "failures_of_base", lambda *_: [])
+    broken = [Broken("V1-R23", 3, "r1 is loaded into block 2, to which a step still writes")]
+    assert base.new(broken, ALONE) == broken
+
+
 def test_what_the_base_keeps_is_counted_and_shrunk(against):
     verdict = judge(against(Ghosts(), Toy()), changes_of)
     [finding] = verdict.findings
