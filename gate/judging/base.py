@@ -140,10 +140,11 @@ class Base:
         if not unknown or not self._rules:
             return []
         shared = unknown
-        # As long as the two behave alike, the base has the same failures and need not run again. A
-        # crash, a hang or a rule about blocks is checked in any case: steps are compared up to the
-        # numbers of their blocks, so which request had a block before does not show.
-        if self.pair.differences or any(failure.rule in self._unseen for failure in unknown):
+        # As long as the two run together and alike, the base has the same failures and need not run
+        # again. A crash, a hang or a rule about blocks is checked in any case: steps are compared
+        # up to the numbers of their blocks, so which request had a block before does not show.
+        alike = self.pair.together and not self.pair.differences
+        if not alike or any(failure.rule in self._unseen for failure in unknown):
             later = any(failure.rule in self._at_any_step for failure in unknown)
             failures = self.failures_of_base(scenario, None if later else unknown[0].step)
             shared = [failure for failure in unknown if self._explained(failure, failures)]

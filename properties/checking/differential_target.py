@@ -116,7 +116,7 @@ class DifferentialTarget:
         self.differences: list[Difference] = []
         self.recent: deque[StepPair] = deque(maxlen=CONTEXT_STEPS)
         self.runs = 0
-        self._together = True
+        self.together = True
         self._requests: list[str] = []
         self._has_taken_one = False
         self._step = 0
@@ -129,7 +129,7 @@ class DifferentialTarget:
 
     def part(self) -> None:
         """Drive only the first target until the next start."""
-        self._together = False
+        self.together = False
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
         """Start both targets, each with the system of its side. Refuse a configuration that either
@@ -142,7 +142,7 @@ class DifferentialTarget:
         self._has_taken_one = False
         self.recent.clear()
         self.runs += 1
-        self._together = True
+        self.together = True
         self._seen = _Seen()
         replies, refusals = [], {}
         for name, side in zip(NAMES, self.sides, strict=True):
@@ -187,7 +187,7 @@ class DifferentialTarget:
         """Abort the request in both targets, if both support it."""
         args = (True,) if inside else ()
         cannot = self.coverage.cannot_abort
-        if inside not in cannot and self._together:
+        if inside not in cannot and self.together:
             cannot[inside] = self._unable_to_abort(args)
         if cannot.get(inside):
             return {"ok": False, "error": "unsupported", "message": cannot[inside]}
@@ -232,7 +232,7 @@ class DifferentialTarget:
         A difference does not count if it follows from an earlier one and is not more serious.
         """
         if difference.kind not in HARMLESS:
-            self._together = False
+            self.together = False
         worst = self.difference
         if worst is not None and RANKS.index(difference.kind) >= RANKS.index(worst.kind):
             return False
@@ -267,15 +267,15 @@ class DifferentialTarget:
             TargetFault: the first target crashes or hangs.
         """
         first, fault = self._answer(op, self.sides[0], call)
-        second, other = self._answer(op, self.sides[1], call) if self._together else (None, None)
-        if (fault is None) != (other is None) and self._together:
+        second, other = self._answer(op, self.sides[1], call) if self.together else (None, None)
+        if (fault is None) != (other is None) and self.together:
             number, alone = (0, fault) if fault is not None else (1, other)
             details = getattr(alone, "details", "") or self.sides[number].stderr()
             kind = HANG if isinstance(alone, TargetHung) else CRASH
             self._note_answer(kind, f"{NAMES[number]}: {alone}", details)
         if fault is not None:
             self.coverage.both_failed += other is not None
-            self._together = False
+            self.together = False
             raise fault
         assert first is not None
         return first, second

@@ -85,6 +85,18 @@ def test_a_failure_of_block_numbers_is_asked_of_a_base_that_decides_alike(monkey
     assert base.new(broken, ALONE) == broken
 
 
+def test_a_base_that_was_asked_before_is_asked_again_in_the_same_run(monkeypatch):
+    # To be asked, the base runs the scenario alone, and is no longer beside the change.
+    pair = DifferentialTarget(Side(Toy(), *TERMS), Side(Toy(), *TERMS))
+    pair.start(*TERMS, ALONE.config)
+    base = Base(pair, select(load("spyre"), ["ALL-R09", "ALL-R03"]))
+    of_both = [Broken("ALL-R09", 3, "1 block is lost")]
+    of_the_change = [Broken("ALL-R03", 5, "r0 is in no queue")]
+    monkeypatch.setattr("schedproof.gate.judging.base.replay", lambda *a: a[-1](of_both, ALONE))
+    assert base.new(of_both, ALONE) == []
+    assert base.new(of_the_change, ALONE) == of_the_change
+
+
 def test_what_the_base_keeps_is_counted_and_shrunk(against):
     verdict = judge(against(Ghosts(), Toy()), changes_of)
     [finding] = verdict.findings
