@@ -124,7 +124,7 @@ def _taken(failure: Failure, name: str) -> int:
     before, account = failure.before, failure.history.requests.get(name)
     if before is None or account is None or before.group_blocks or name in tables(failure.last):
         return 0
-    blocks: int = -(-account.max_computed // failure.config["block_size"])
+    blocks: int = -(-account.computed // failure.config["block_size"])
     return max(blocks - len((before.blocks or {}).get(name, ())), 0)
 
 

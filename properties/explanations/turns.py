@@ -8,6 +8,7 @@ from functools import partial
 
 from ...model.scenario import Request
 from ..history.content import in_common
+from ..history.prefix_hits import caches
 from ..history.request_history import RequestHistory
 from ..rules.registry import AT_THE_DOOR
 from .cause import Cause, Need, Row
@@ -269,9 +270,10 @@ def _ahead(failure: Failure, row: Row, waiting: Sequence[Row]) -> str:
 
 
 def _known_prefix(failure: Failure, row: Row) -> str:
-    """Return that the request's prompt begins as another one's that was computed, if it does."""
+    """Return words for the tokens that an unstarted request shares with one that has computed them;
+    nothing without a prefix cache."""
     account = failure.history.requests[row.request]
-    if account.started:
+    if account.started or not caches(failure.config):
         return ""
     others = [
         (min(in_common(account, other), other.max_computed), other.id)

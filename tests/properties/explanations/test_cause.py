@@ -53,6 +53,16 @@ class Leaks(Bent):
         step["free_blocks"] -= self.lost
 
 
+class LeaksAborted(Bent):
+    """Of the blocks of a request that is aborted, the last one never comes back."""
+
+    lost = 0
+
+    def bend(self, step):
+        self.lost += "aborted" in step["finished"].values()
+        step["free_blocks"] -= self.lost
+
+
 class FreesTwice(Bent):
     """From step 3 on, one of the blocks that are held is free as well."""
 
@@ -280,6 +290,17 @@ def test_a_prompt_that_is_computed_already_is_named_where_a_request_waits_for_no
     assert cause.why[-1].endswith("its whole prompt is computed already, for a")
 
 
+def test_without_a_prefix_cache_no_computed_prompt_is_named():
+    requests = (
+        Request(id="a", arrival=0, prompt=(("doc", 8),), max_tokens=2),
+        Request(id="b", arrival=2, prompt=(("doc", 8),), max_tokens=2),
+    )
+    meant = scenario(*requests)
+    meant = replace(meant, config={**meant.config, "enable_prefix_caching": False})
+    cause = cause_of(NeverAdmits(), "ALL-R10", meant)
+    assert cause.why[-1].endswith("no limit that is shown holds it back")
+
+
 def test_a_needless_refusal_says_how_many_blocks_were_free():
     later = Request(id="b", arrival=6, prompt=(("b", 5),), max_tokens=2)
     once = Request(id="a", arrival=0, prompt=(("a", 5),), max_tokens=2)
@@ -327,6 +348,18 @@ def test_a_block_taken_in_the_last_step_of_its_request_may_be_the_lost_one():
     cause = cause_of(Leaks(), "ALL-R09", scenario(once))
     assert {cell.perhaps for cell in cause.cells if cell.state == "lost"} == {True}
     assert cause.why[0].endswith("gives up block 1 and 1 that it took in this step")
+
+
+def test_blocks_that_a_request_held_before_its_preemption_are_not_taken_in_its_last_step():
+    """`b` is preempted with 16 tokens, and aborted while it computes them again, four a step."""
+    a, b = (Request(id=name, arrival=0, prompt=((name, 4),), max_tokens=20) for name in "ab")
+    config = SMALL | {"num_blocks": 8, "max_num_batched_tokens": 4, "enable_prefix_caching": False}
+    meant = replace(
+        scenario(a, replace(b, abort_at=21, abort_inside=True)),
+        config=full_config("vllm", "documented", config),
+    )
+    cause = cause_of(LeaksAborted(), "ALL-R09", meant)
+    assert cause.why[0].endswith("gives up block 6 and 1 that it took in this step")
 
 
 def test_the_curve_crosses_the_limit_with_the_numbers_of_the_message():
