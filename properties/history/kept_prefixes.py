@@ -105,7 +105,8 @@ class KeptPrefixes:
                     self.places.setdefault(filled, {})[NOT_SHOWN] = MAYBE_GONE
                 else:
                     self._publish(table[place], filled, SURE if is_sure and not ahead else INTACT)
-                    filling += [(table[place], filled)] * is_sure
+                    if ahead and is_sure:
+                        filling.append((table[place], filled))
             if ahead:
                 self.in_flight.setdefault(name, []).append(filling)
         if ahead:
