@@ -108,6 +108,7 @@ class DifferentialTarget:
             runs have diverged.
         recent: the last few steps of both targets, up to the first that differs.
         runs: how many times the pair was started.
+        together: whether the second target still runs beside the first.
     """
 
     def __init__(self, first: Side, second: Side) -> None:
