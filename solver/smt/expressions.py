@@ -80,11 +80,11 @@ class Scope:
         where = f"model/{file}.py, line {line}"
         return UndecidedError(f"does something that the proof does not define: {text} ({where})")
 
-    def select(self, tests: list[ast.expr], outside: set[str]) -> None:
-        """Count a loop whose tests are not only about its item, but about other things that the
-        function has found out."""
-        read = {each.id for test in tests for each in ast.walk(test) if isinstance(each, ast.Name)}
-        self.of.selected += bool(read & outside) and not self.loose
+    def add(self, items: int) -> None:
+        """Count ways in which the function could find out that there is one more item: a loop, a
+        variable that it sets in a loop, and an item that it adds to a list, which shifts the list
+        against another one."""
+        self.of.ways += 0 if self.loose else items
 
     def deepen(self, node: ast.AST, by: int) -> None:
         """Count loops in loops."""
@@ -190,7 +190,9 @@ class Scope:
                             return MIXED
                 return MESSAGE
             case ast.BinOp(left=left, op=operator, right=right):
-                return result_of(operator, self.value(left), self.value(right))
+                sides = self.value(left), self.value(right)
+                self.add(sum(1 + len(side.of) for side in sides if side.name == "row"))
+                return result_of(operator, *sides)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 self.condition(operand)
                 return TRUTH
@@ -245,12 +247,14 @@ class Scope:
         return Kind("method", (Known(found), kind)) if isinstance(found, FunctionType) else MIXED
 
     def display(self, node: ast.Tuple | ast.List) -> Kind:
+        is_starred = any(isinstance(each, ast.Starred) for each in node.elts)
+        if is_starred or isinstance(node, ast.List):
+            self.add(len(node.elts) - is_starred)
         items = [
             self.item(each.value) if isinstance(each, ast.Starred) else self.lasting(each)
             for each in node.elts
         ]
-        of_any_length = any(isinstance(each, ast.Starred) for each in node.elts)
-        is_many = of_any_length or isinstance(node, ast.List)
+        is_many = is_starred or isinstance(node, ast.List)
         return many(join(*items)) if is_many else row(*items)
 
     def comprehension(
@@ -261,7 +265,7 @@ class Scope:
             self.assign(part.target, self.item(part.iter))
             targets |= {each.id for each in ast.walk(part.target) if isinstance(each, ast.Name)}
             self.deepen(node, 1)
-            self.select(part.ifs, {*before})
+            self.add(1)
             for test in part.ifs:
                 self.condition(test)
         of = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
@@ -287,10 +291,10 @@ class Scope:
             called: tuple[Kind, int, int] = self.of.call(function, *given, **named)
         except TypeError as why:
             raise self.refused(node, f"{why} of {name_of(function)}") from None
-        kind, depth, selected = called
+        kind, depth, ways = called
         self.deepen(node, depth)
         self.of.nested -= depth
-        self.of.selected += selected
+        self.of.ways += ways
         return kind
 
     def called(self, node: ast.Call) -> Kind:
@@ -406,6 +410,7 @@ class Scope:
         if isinstance(sort_by, ast.Lambda):
             before = dict(self.kinds)
             self.kinds |= {each.arg: item for each in sort_by.args.args}
+            self.add(1)
             key = self.value(sort_by.body)
             self.kinds = before
         if not can_sort(key) or (sort_by is not None and not isinstance(sort_by, ast.Lambda)):

@@ -370,6 +370,21 @@ class Batch(tuple):
     "a text of a number": [skips("'%s' % (len(state.running),) == '6'")],
     "a bit of a number": [skips("state.waiting and state.waiting[0].prompt & 1")],
     "a float": [skips("state.waiting and state.waiting[0].prompt / 2 > 1")],
+    "a sorted of the module's own": [
+        (
+            "spyre/volumetric.py",
+            "def accepts(",
+            "def sorted(terms):\n    return [term for term in terms if term % 4]\n\n\ndef accepts(",
+        )
+    ],
+    "a len that another module plants": [
+        (
+            "spyre/sound.py",
+            "",
+            "\nfrom . import volumetric\n\n\ndef one(items):\n    return 1\n"
+            "\n\nvolumetric.len = one\n",
+        )
+    ],
     "a request that changes as it takes blocks": [
         (
             "spyre/blocks.py",
@@ -395,7 +410,7 @@ def test_a_release_that_takes_away_one_request_after_another_is_not_proven():
         ),
     ]
     answer, code = status(DEFINED, changes, "2.5.2", pausing=True)
-    assert (answer, code[:16]) == ("unknown", "selects requests")
+    assert (answer, code[:16]) == ("unknown", "goes through lis")
 
 
 @pytest.mark.parametrize("kind", UNDEFINED)
