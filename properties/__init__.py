@@ -5,5 +5,5 @@
 - `checking`: runs a target and evaluates the predicates after each step.
 - `search`: lets Hypothesis drive a target.
 - `shrinking`: makes a failing scenario smaller.
-- `explanations`: says why a rule broke.
+- `explanations`: says why a rule was broken.
 """

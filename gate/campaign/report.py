@@ -1,4 +1,4 @@
-"""Report the contents of a ledger: what ran, what was exercised, and which rules broke."""
+"""Report the contents of a ledger: what ran, what was exercised, and which rules were broken."""
 
 import shlex
 from collections import Counter

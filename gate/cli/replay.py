@@ -210,7 +210,8 @@ def _conclude(
     if outcome.broken:
         if not outcome.unmet and scenario.expect is not None and scenario.expect.violates:
             console.print(
-                f"as expected: {', '.join(failure.rule for failure in outcome.broken)} broke"
+                "as expected: the run breaks "
+                f"{', '.join(failure.rule for failure in outcome.broken)}"
             )
         return INCONCLUSIVE if outcome.broken[0].by_adapter else BROKEN
     if outcome.unmet:

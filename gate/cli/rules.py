@@ -34,7 +34,7 @@ def show_rule(console: Console, rule: Rule) -> None:
         lines.append(f"  planned:   {rule.planned}")
     elif rule.unchecked:
         lines.append(f"  unchecked: {rule.reason.capitalize()}. {rule.unchecked}")
-        lines.append(f"  stands in: {', '.join(rule.stands_in) or 'nothing'}")
+        lines.append(f"  covered:   by {', '.join(rule.stands_in) or 'no other rule'}")
     else:
         lines.append(f"  needs:     {', '.join(rule.needs) or 'nothing beyond kind, scheduled'}")
         lines.append(f"  witness:   {rule.witness}")

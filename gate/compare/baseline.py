@@ -160,7 +160,7 @@ def _records(
             raise FileError(f"{path}: line {number}: {problem}; {valid}")
         records += 1
         yield number, record, scenario
-    raise FileError(f"{path}: cut off after {records} records, without the last line")
+    raise FileError(f"{path}: truncated after {records} records: the last line is missing")
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -171,13 +171,13 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
             while line := file.readline(LONGEST_LINE):
                 number += 1
                 if not line.endswith(b"\n"):
-                    problem = "longer than any record" if len(line) == LONGEST_LINE else "cut off"
+                    problem = "longer than any record" if len(line) == LONGEST_LINE else "truncated"
                     raise FileError(f"{path}: line {number}: {problem}")
                 yield number, line
     except gzip.BadGzipFile as error:
         raise FileError(f"{path}: not a gzip file, or damaged ({error})") from None
     except (EOFError, zlib.error) as error:
-        raise FileError(f"{path}: damaged or cut off ({error})") from None
+        raise FileError(f"{path}: damaged or truncated ({error})") from None
     except OSError as error:
         raise FileError(f"{path}: cannot be read ({error.strerror})") from None
     except FileError:

@@ -95,7 +95,7 @@ def judge(
         return EntryVerdict("not exercised", why, outcome, refused=True)
     violates = (scenario.expect and scenario.expect.violates) or ()
     if violates and not outcome.broken:
-        why = f"no rule broke, expected {', '.join(violates)}"
+        why = f"the run breaks no rule; expected {', '.join(violates)}"
         checked = {known.id for known in outcome.session.checked}
         unseen = ", ".join(violation for violation in violates if violation not in checked)
         if unseen:
@@ -161,7 +161,7 @@ def broken_alike(
     target: Target, scenario: Scenario, rules: Sequence[Rule], own: str, last_step: int | None
 ) -> Sequence[Broken]:
     """Replay a scenario and return its failures if the first one has the shape `own`. Otherwise
-    return nothing."""
+    return an empty list."""
     try:
         broken = replay(target, scenario, rules, last_step=last_step).broken
     except (InputError, ConfigRefused):

@@ -263,8 +263,8 @@ def _same_needs(finding: Finding, other: Finding) -> bool:
 
 
 def _root_first(finding: Finding, order: Sequence[Finding]) -> tuple[bool, bool, int, int]:
-    """Return a sort key: findings without an earlier failure in their run come first, then
-    shrunk findings, then findings that need few features."""
+    """Return a sort key. Findings come first if their run has no earlier failure, then if they were
+    shrunk, then if they need fewer features; the rest is decided by `order`."""
     needs = FEW if finding.needs is None else len(finding.needs)
     return bool(finding.behind), bool(finding.others_first), needs, order.index(finding)
 

@@ -301,8 +301,8 @@ def replay_deviations(gate: GateContext) -> None:
 def settle(
     deviations: Deviations, target: Target, revision: str, rules: Sequence[Rule]
 ) -> list[Outcome]:
-    """Replay the scenarios of known failures whose state is not known yet, for these rules only.
-    Return the outcomes."""
+    """Determine the state of each entry for these rules that has none yet, by replaying its
+    scenario. Return the outcomes."""
     ids, outcomes = {rule.id for rule in rules}, []
     for number, scenario in deviations.scenarios.items():
         if number in deviations.status or deviations.entries[number].rule not in ids:

@@ -151,8 +151,8 @@ def called_with(contract: Contract, message: str) -> dict[str, Any] | None:
 
 
 def confirm_claim(contract: Contract, claim: Claim) -> Answer:
-    """Try the counterexample of a claim with plain numbers, and return the answer for the
-    contract."""
+    """Turn an engine's claim about a contract into an answer. A counterexample refutes the contract
+    only if the contract also fails on it with plain numbers."""
     if claim.holds:
         return Answer("holds", "")
     if claim.arguments is None or not _allowed(contract, claim.arguments):

@@ -248,8 +248,8 @@ def _write(file: Path, probes: bytes) -> None:
 
 
 def _either(some: bytes, others: bytes) -> bytes:
-    """Return the probes that were passed in at least one of two parts. If their lengths differ,
-    the module has changed in between; then return the later part."""
+    """Combine two recordings of a module's probes: a probe was passed if either recording says so.
+    If the recordings differ in length, the module changed in between; return the later one."""
     if len(some) != len(others):
         return others
     return bytes(map(operator.or_, some, others))

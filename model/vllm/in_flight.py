@@ -50,7 +50,7 @@ def completes(config: VllmConfig, state: State, decided: bool) -> bool:
 
 
 def counted(config: VllmConfig, state: State, decided: bool) -> State:
-    """Return the state with the count of consecutive early completions."""
+    """Update the count of consecutive early completions, and return the new state."""
     if not config.early:
         return state
     early = state.early < config.early and not is_waited_for(config, state, decided)

@@ -136,13 +136,13 @@ def named_with_next(config: VllmConfig) -> int:
 
 def stops_before_the_end(config: VllmConfig, tokens: int) -> int:
     """Stop at the last block boundary before the end, because the last token is never taken from
-    the cache. In 0.33.0, but not in 0.28.0."""
+    the cache. 0.33.0 does this; 0.28.0 does not."""
     return (tokens - 1) // config.block_size * config.block_size
 
 
 def stop_at(config: VllmConfig, tokens: int, left: int) -> int:
     """Stop right before an input that cannot be encoded. The drafter then reads the input's
-    placeholder. In 0.33.0, but not in 0.28.0."""
+    placeholder. 0.33.0 does this; 0.28.0 does not."""
     return min(tokens, left)
 
 

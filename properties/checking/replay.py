@@ -158,9 +158,9 @@ def _unexpected(scenario: Scenario, broken: list[Broken], checked: set[str]) -> 
     named = ", ".join(names) or "no rule"
     expected = [rule for rule in scenario.expect.violates or () if rule in checked]
     if scenario.expect.holds and names:
-        return [f"{named} broke, expected that every rule holds"]
+        return [f"the run breaks {named}; expected that every rule holds"]
     if expected and set(names) != set(expected):
-        return [f"{named} broke, expected {', '.join(expected)}"]
+        return [f"the run breaks {named}; expected {', '.join(expected)}"]
     return []
 
 

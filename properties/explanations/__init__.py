@@ -1,1 +1,1 @@
-"""Explain why a rule broke, in the vocabulary of the system."""
+"""Explain why a rule was broken, in the vocabulary of the system."""

@@ -86,7 +86,7 @@ class Cause(msgspec.Struct, frozen=True):
     Attributes:
         headline: the fault in a few words and numbers.
         why: sentences; one that begins with "step N:" is about that step.
-        first: the step of the first turn of each row.
+        first: the step that the first turn in every row is about.
     """
 
     headline: str

@@ -300,5 +300,5 @@ PREDICATES = {
     "GEN-R04": Predicate(overtaken, one_starts_before_another),
     "GEN-R11": found_again(_starting),
     "GEN-R12": Predicate(more_than_its_life, one_takes_another_block, reads=("blocks",)),
-    "GEN-R13": Predicate(preempts_for_nobody, one_is_preempted, reads=("preempted", "scheduled")),
+    "GEN-R13": Predicate(preempts_for_nobody, one_is_preempted),
 }

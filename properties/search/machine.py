@@ -105,7 +105,7 @@ MAX_EVENTS = 6
 
 
 class RuleBroken(Exception):  # noqa: N818 (a finding, not an error)
-    """A rule broke; raised so that Hypothesis shrinks the run."""
+    """A rule was broken; raised so that Hypothesis shrinks the run."""
 
 
 class SchedulerMachine(RuleBasedStateMachine):
@@ -407,7 +407,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         """End the run if it breaks a rule that is new to the search.
 
         Raises:
-            RuleBroken: such a rule broke.
+            RuleBroken: the run breaks such a rule.
         """
         accused = self.requests[-1:] if broken[0].rule == AT_THE_DOOR else []
         scenario = self.scenario(*accused)

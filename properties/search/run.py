@@ -36,7 +36,7 @@ def without_local_constants() -> Iterator[None]:
 
 
 def run_search(search: Search, examples: int, seed_value: int, shrink_runs: int) -> bool:
-    """Do up to `examples` runs; return whether a rule broke. If so, `search.failure` is set.
+    """Do up to `examples` runs; return whether a rule was broken. If so, `search.failure` is set.
 
     Raises:
         TargetFault: a reply of the target breaks the protocol.

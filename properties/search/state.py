@@ -152,7 +152,7 @@ class Search:
         failure: the smallest scenario so far that broke a rule, and the rules that it broke.
         fault: the breach of the protocol that ended the search early.
         runs_to_failure, steps_to_failure, found_after, shrink_seconds: runs, steps and seconds
-            until a rule first broke, and seconds that Hypothesis spent on shrinking the failure.
+            until a rule was first broken, and seconds that Hypothesis spent on shrinking.
     """
 
     options: SearchOptions

@@ -1,4 +1,4 @@
-"""Explain why a rule of Spyre broke, and what admission projected, if the target's formula is
+"""Explain why a rule of Spyre was broken, and what admission projected, if the target's formula is
 known."""
 
 from collections.abc import Callable, Iterator

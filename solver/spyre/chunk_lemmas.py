@@ -35,8 +35,8 @@ next chunk by that count:
 13. `count_is_less_than_a_chunk_ahead`: so less than a chunk of blocks is published before it is
     computed. `hit_on_uncomputed` returns a scenario with a hit on such blocks (ALL-R08).
 
-In each guard, one token or one block is missing. `plan`, `usable_blocks` and `progress` mirror
-`model.spyre.documented` and the releases; the tests compare them with these on concrete numbers.
+`plan`, `usable_blocks` and `progress` mirror `model.spyre.documented` and the releases; the tests
+compare them with these on concrete numbers.
 """
 
 from typing import Any, NamedTuple

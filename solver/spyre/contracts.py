@@ -51,14 +51,14 @@ def _a_batch(lengths: list[int], **_: int) -> bool:
 
 @_contract("pool.blocks_for", lambda tokens, **_: tokens >= 0, ANY)
 def fewest_blocks(tokens: int, block: int) -> bool:
-    """The blocks hold all tokens, and one block less would not."""
+    """The blocks hold all tokens, and one block fewer would not."""
     blocks = pool.blocks_for(tokens, block)
     return (blocks - 1) * block < tokens <= blocks * block
 
 
 @_contract("documented.chunk_count", lambda prompt, **_: prompt >= 1, PRODUCTION, SMALL)
 def fewest_chunks(prompt: int, block: int, chunk_blocks: int) -> bool:
-    """The chunks hold the whole prompt, and one chunk less would not (SPY-R04)."""
+    """The chunks hold the whole prompt, and one chunk fewer would not (SPY-R04)."""
     chunk = block * chunk_blocks
     chunks = documented.chunk_count(prompt, chunk)
     return (chunks - 1) * chunk < prompt <= chunks * chunk
@@ -227,7 +227,7 @@ def realigned_place(tokens: int, width: int, block: int) -> bool:
 def realigned_tkv(tokens: int, longest: int, block: int) -> bool:
     """Except on a border, the realigned position is the member's tkv beside the longest member.
 
-    On a block border, it is one block less. There, the releases differ from the definition.
+    On a block border, it is one block lower. There, the releases differ from the definition.
     SPY-R46.
     """
     place: int = volumetric.realigned(tokens, (longest - 1) // block, block)

@@ -30,8 +30,6 @@ scheduler forgets that tkv. Then:
 5. `lone_request_passes_length`: every lone request passes the constraint if no tkv is remembered.
 6. `lone_request_passes_volume`: it also passes the volumetric check, whatever the formula.
 
-Each guard is the same claim with one token less, or with one token where none is allowed.
-
 The functions after the lemmas construct counterexamples at any scale, from closed formulas that Z3
 solves. Each has two requests: the first arrives at step 0, and the second early enough for its
 first chunk. Replay a counterexample before you report it.

@@ -37,8 +37,6 @@ admits the next waiting one although others are paused (its `is_empty`). If that
 step decides on pauses. If it has a prompt of one chunk and generates one token, it leaves at once,
 and another may follow, forever if such requests keep coming (`starving`). With finitely many
 requests, a paused one waits for at most 2 (N - 1) steps, plus one for each such one-token request.
-
-In each guard, one step is not counted, or the kept request is missing.
 """
 
 from collections.abc import Callable

@@ -19,7 +19,7 @@ left.
    twice its number of tokens.
 
 So the first in line starts after at most as many steps as the rank, whatever arrives behind it.
-Every request becomes first at some time, so none waits forever. 1 to 4 run the model's code on
+Every request eventually becomes first, so none waits forever. 1 to 4 run the model's code on
 symbols with an unbounded pool; one symbolic request stands for all that decode.
 """
 

@@ -28,8 +28,6 @@ About admission when nothing is held or promised:
 6. `lone_request_is_admitted`: a request that the check on arrival accepts passes.
    `lone_request_is_admitted_with_last_token`: the same if the last token is promised a block as
    well (release 2.5.2), with that release's own check on arrival.
-
-Each guard removes or adds one block.
 """
 
 from collections.abc import Callable

@@ -14,7 +14,7 @@ The lemmas do not cover requests that can never fit, because accepting these bre
 
 Under FCFS, by 1 and 2, the first running request computes a token in every step until it ends; by
 3, some request runs. So every step computes something as long as any request is unfinished, and by
-4, every request becomes first at some time. A request's `rank` bounds its wait: it is the number of
+4, every request eventually becomes first. A request's `rank` bounds its wait: it is the number of
 tokens that all requests before it ever compute, minus those that the first has computed. Each step
 lowers the rank by at least one, whatever is preempted behind the first
 (`computing_lowers_every_rank`). So a request waits for at most (requests before it) x max_model_len
@@ -31,8 +31,6 @@ Under the priority policy, a step computes nothing if the first running request 
 
 5. `idle_steps_are_fewer_than_slots`: each such step stops one running request and admits none
    (V1-R16), so at most max_num_seqs - 1 of these steps follow one another.
-
-Each guard removes a token, a slot or a place in a queue.
 """
 
 from typing import Any

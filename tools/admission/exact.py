@@ -78,7 +78,7 @@ def replayed(setting: Setting) -> int | None:
     """Return the smallest slack that keeps the run found by Z3 within the limit.
 
     Return None if Z3 finds no run, or if a replay does not confirm the slack. In the replay, the
-    run must stay within the limit with that slack, and exceed it with one token less.
+    run must stay within the limit with that slack, and exceed it with one token fewer.
     """
     found = needed(setting)
     if found is None:

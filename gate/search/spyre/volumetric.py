@@ -264,7 +264,7 @@ def run_worst(search: VolumeSearch, objective: Objective) -> int:
     search.say(f"worst {objective} of {setting.requests} requests, {_describe(setting)}")
     if objective == "overshoot" and setting.requests <= largest_harmless(setting):
         search.say(
-            "proven: {setting.requests} requests are always within the limit, whichever are "
+            f"proven: {setting.requests} requests are always within the limit, whichever are "
             "admitted"
         )
         return PROVEN

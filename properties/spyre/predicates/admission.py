@@ -174,8 +174,8 @@ def surely_unfinished(history: RunHistory, request: RequestHistory) -> bool:
 
 
 def certainly_fits(history: RunHistory, newcomer: RequestHistory) -> bool:
-    """Return whether the newcomer stays within the limits on length and volume in every reading of
-    the page, with two blocks to spare."""
+    """Return whether the newcomer stays within the limits on length and volume under every reading
+    of the page, with two blocks to spare."""
     block, limit = history.config["block_size"], history.config["max_batch_tkv"]
     tokens = [request.computed for request in history.decoding()]
     longest = ceil(max(tokens) / block) * block

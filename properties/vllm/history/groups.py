@@ -32,8 +32,9 @@ class Group(NamedTuple):
         return 1 if self.kind == BUFFER else blocks_for(tokens, self.size)
 
     def full_blocks(self, tokens: int) -> int:
-        """Return how many blocks the first `tokens` tokens of a request fill, so that others can
-        find them. A circular buffer is overwritten, and never found."""
+        """Return how many blocks the first `tokens` tokens of a request fill. Other requests can
+        find only full blocks. Return 0 for a circular buffer, which is overwritten and never found.
+        """
         return 0 if self.kind == BUFFER else tokens // self.size
 
 

@@ -185,8 +185,8 @@ def places_by_arrival(history: VllmRun) -> dict[str, int]:
 def surely_in_front(
     history: VllmRun, request: VllmRequestHistory, others: Iterable[VllmRequestHistory]
 ) -> Iterator[VllmRequestHistory]:
-    """Yield the waiting requests among `others` that are in front of this one by every reading of
-    the documents, even if the order of the whole queue is unknown (`order_is_known`).
+    """Yield the waiting requests among `others` that are in front of this one under every reading
+    of the documents, even if the order of the whole queue is unknown (`order_is_known`).
 
     Under the priority policy, such a request is more important, or equally important and earlier;
     and it was preempted or arrived earlier. If this request itself was preempted, the readings

@@ -40,9 +40,9 @@ from .decision import admitted, kept, since, waited_before
 def computing(
     history: VllmRun, step: Step
 ) -> Iterator[tuple[VllmRequestHistory, int, tuple[int, ...], int]]:
-    """For each request that computes and stays, and each group after the first, yield the request,
-    the number of the group, the request's table in it after the step, and the first block that it
-    reads in the step.
+    """Yield what each request reads in this step, for each group after the first: the request, the
+    number of the group (from 0), the request's block table in that group after the step, and the
+    place of the first block read. Requests that end in the step are left out.
     """
     for number, group in enumerate(further(history.config)):
         for name in step.scheduled:

@@ -244,14 +244,14 @@ def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
 
 
 def _state_may_be_missing(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether another request may compute the Mamba state that this request starts from in
-    this very step (V1-R57)."""
+    """Return whether the Mamba state that this request starts from may be missing because another
+    request computes it in this step (V1-R57)."""
     size = int(history.config["block_size"])
     return groups.caches_states(history.config) and history.max_hit(step, request) >= size
 
 
 def _is_surely_first(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether this request is in front of all others that still wait, by every reading of
+    """Return whether this request is in front of all other waiting requests, under every reading of
     the documents."""
     if order_is_known(history):
         return True

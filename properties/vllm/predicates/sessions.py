@@ -98,7 +98,7 @@ def out_of_place(history: VllmRun, step: Step) -> str | None:
 
 def places(history: VllmRun, step: Step) -> list[str]:
     """Return the requests that waited before and the sessions whose turn ends in this step, in the
-    order in which they must wait; return nothing if the order is unknown."""
+    order in which they must wait; return an empty list if the order is unknown."""
     if not sessions.are_held(history.config) or not order_is_known(history):
         return []
     ended = ending_turns(history, step)

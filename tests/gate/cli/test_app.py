@@ -231,7 +231,7 @@ def test_one_rule_is_shown_in_full(run):
     assert two.out.startswith(result.out + "\nV1-R05 (decision): ")
     unchecked = run("rules", "SPY-R01").out
     assert "  unchecked: Consequence. This describes the scheme" in unchecked
-    assert "  stands in: SPY-R20, SPY-R22, ALL-R03\n" in unchecked
+    assert "  covered:   by SPY-R20, SPY-R22, ALL-R03\n" in unchecked
 
 
 def served(*messages):

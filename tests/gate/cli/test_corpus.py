@@ -132,7 +132,10 @@ def test_run_says_what_is_as_expected_and_explains_what_is_not(run, tmp_path):
     path = kept(tmp_path, crowd())
     reported = run("corpus", "run", "--corpus", str(tmp_path))
     assert reported.code == 1
-    assert f"NOT AS EXPECTED {path}: NAN-R40 broke, expected that every rule holds" in reported.out
+    assert (
+        f"NOT AS EXPECTED {path}: the run breaks NAN-R40; expected that every rule holds"
+        in reported.out
+    )
     assert f"replay:   schedproof replay {path}" in reported.out
     assert reported.out.endswith("1 as expected, 1 not as expected\n")
     chosen = run("corpus", "run", "--corpus", str(tmp_path), "--rule", "NAN-R14")
@@ -195,7 +198,9 @@ def test_verify_has_a_line_for_each_problem(run, tmp_path):
     assert reported.code == 1
     lines = reported.out.splitlines()
     assert len(lines) == 6
-    assert lines[0].endswith("not as expected: NAN-R40 broke, expected that every rule holds")
+    assert lines[0].endswith(
+        "not as expected: the run breaks NAN-R40; expected that every rule holds"
+    )
     assert (
         f"b.json: the file's name does not match its rule and content; valid: {good.name}"
         in lines[1]

@@ -288,7 +288,7 @@ def recorded(**changes):
         (header(system="no") + END, "line 1: $.system: 'no' is not a system"),
         (header(seed="a") + END, "line 1: Expected `int`, got `str` - at `$.seed`"),
         (header(more=1) + END, "line 1: Object contains unknown field `more`"),
-        (header(), "cut off after 0 records, without the last line"),
+        (header(), "truncated after 0 records: the last line is missing"),
         (header() + b'{"records":2}\n', "line 2: $.records: 2, but the file contains 0"),
         (header() + END + END, "line 3: nothing may follow the end"),
         (header() + b"{\xff}\n", "line 2: "),
@@ -296,7 +296,7 @@ def recorded(**changes):
             (header() + recorded(answers=[["start", DEEP]]).replace(b'"DEEP"', nest), TOO_DEEP)
             for nest in (b"[" * 50 + b"]" * 50, b"[" * 3000 + b"]" * 3000)
         ),
-        (header() + b'{"records":0}', "line 2: cut off"),
+        (header() + b'{"records":0}', "line 2: truncated"),
         (header() + recorded(), "line 2: $.scenario: $.format: null; supported: "),
         (
             header() + recorded(scenario=SCENARIO | {"revision": "2.1.2"}),
@@ -325,7 +325,7 @@ def test_a_baseline_that_is_cut_off_or_no_gzip_is_one_line(diff):
     assert diff("model", "--save", "base.gz").code == 0
     whole = Path("base.gz").read_bytes()
     for name, content, message in (
-        ("cut.gz", whole[: len(whole) // 2], "cut.gz: damaged or cut off"),
+        ("cut.gz", whole[: len(whole) // 2], "cut.gz: damaged or truncated"),
         ("plain.gz", b"{}\n", "plain.gz: not a gzip file, or damaged"),
         ("bad.gz", whole[:40] + bytes(8) + whole[48:], "bad.gz: "),
     ):

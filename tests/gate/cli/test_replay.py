@@ -110,9 +110,12 @@ def test_a_broken_rule_of_a_release_is_explained(scenario, rule, why, run):
 @pytest.mark.parametrize(
     ("expect", "says"),
     [
-        ({"violates": ["SPY-R47"]}, "as expected: SPY-R47 broke\n"),
-        ({"violates": ["SPY-R35"]}, "not as expected: SPY-R47 broke, expected SPY-R35\n"),
-        ({"holds": True}, "not as expected: SPY-R47 broke, expected that every rule holds\n"),
+        ({"violates": ["SPY-R47"]}, "as expected: the run breaks SPY-R47\n"),
+        ({"violates": ["SPY-R35"]}, "not as expected: the run breaks SPY-R47; expected SPY-R35\n"),
+        (
+            {"holds": True},
+            "not as expected: the run breaks SPY-R47; expected that every rule holds\n",
+        ),
     ],
 )
 def test_an_expectation_is_compared_and_a_broken_rule_stays_exit_1(expect, says, run):
@@ -124,7 +127,7 @@ def test_an_expectation_is_compared_and_a_broken_rule_stays_exit_1(expect, says,
 def test_a_rule_that_was_expected_to_break_and_holds_is_exit_1(run):
     result = run("replay", written("s.json", expect={"violates": ["SPY-R07"]}), "--quiet")
     assert result.code == 1
-    assert result.out == "not as expected: no rule broke, expected SPY-R07\n"
+    assert result.out == "not as expected: the run breaks no rule; expected SPY-R07\n"
 
 
 def test_a_step_that_differs_is_named_with_its_cell_and_exit_1(run):

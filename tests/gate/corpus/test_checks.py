@@ -116,7 +116,7 @@ def test_a_rule_that_was_to_break_and_holds_is_not_as_expected():
     reported = judged(Fixed(), known)
     assert (reported.status, reported.why) == (
         "NOT AS EXPECTED",
-        "no rule broke, expected NAN-R40",
+        "the run breaks no rule; expected NAN-R40",
     )
 
 

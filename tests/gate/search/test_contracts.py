@@ -218,7 +218,7 @@ def test_contracts_that_are_confirmed_are_exit_0(run):
     first, blocks, last, end = result.out.splitlines()
     assert first == "2 contracts, by CrossHair, 60 s each"
     assert blocks.startswith("confirmed    fewest_blocks/any ")
-    assert blocks.endswith(" s  The blocks hold all tokens, and one block less would not.")
+    assert blocks.endswith(" s  The blocks hold all tokens, and one block fewer would not.")
     assert last.startswith("confirmed    last_chunk/production ")
     assert end == "confirmed: 2 contracts"
 

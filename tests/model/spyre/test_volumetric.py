@@ -204,8 +204,8 @@ LITERAL = [*(Arrival(0, str(n), 100, 2000) for n in range(31)), Arrival(0, "31",
         ("document_realigned", SHORT_2_0_1, (466, 131200), 131200),
         ("document_max_tkv", SHORT_2_0_1, (466, 131200), 131200),
         ("2.1.0", SHORT_2_1_0, (502, 131075), 131075),
-        # 32 x 32064 is where the first block of the 32 rows is full.
-        ("document_own_tkv", LITERAL, (1368, 1024992), 1026048),
+        # 32 x 32512: the short requests fill the last block of the long one.
+        ("document_own_tkv", LITERAL, (1368, 1024992), 1040384),
         ("1.10.0", SHORT_2_0_1, (466, 131200), 131200),
         ("1.10.0", SHORT_2_1_0, (502, 131075), 131075),
     ],

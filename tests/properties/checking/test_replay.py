@@ -164,11 +164,15 @@ def test_a_target_that_never_ends_is_left_though_no_rule_is_checked():
     [
         (False, {}, []),
         (False, {"holds": True}, []),
-        (True, {"holds": True}, ["ALL-R03 broke, expected that every rule holds"]),
+        (True, {"holds": True}, ["the run breaks ALL-R03; expected that every rule holds"]),
         (True, {"violates": ("ALL-R03",)}, []),
-        (False, {"violates": ("ALL-R03",)}, ["no rule broke, expected ALL-R03"]),
-        (True, {"violates": ("SPY-R07",)}, ["ALL-R03 broke, expected SPY-R07"]),
-        (True, {"violates": ("ALL-R03", "SPY-R07")}, ["ALL-R03 broke, expected ALL-R03, SPY-R07"]),
+        (False, {"violates": ("ALL-R03",)}, ["the run breaks no rule; expected ALL-R03"]),
+        (True, {"violates": ("SPY-R07",)}, ["the run breaks ALL-R03; expected SPY-R07"]),
+        (
+            True,
+            {"violates": ("ALL-R03", "SPY-R07")},
+            ["the run breaks ALL-R03; expected ALL-R03, SPY-R07"],
+        ),
     ],
 )
 def test_exactly_the_rules_named_must_break_first(broken, expect, unmet):

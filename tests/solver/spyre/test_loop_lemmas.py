@@ -175,6 +175,7 @@ def test_a_fault_in_a_late_turn_of_a_loop_is_refuted(file, line, instead, lemma)
     assert status == ("unknown" if lemma == "code_does" else "refuted"), found
 
 
+@pytest.mark.slow
 def test_the_lemmas_on_the_loops_are_among_those_of_each_revision():
     from schedproof.solver.spyre.admission_sequences import ADMITS_BY, Setting
     from schedproof.solver.spyre.proofs_by_rule import limit_lemmas

@@ -55,6 +55,7 @@ def test_a_limit_that_is_asked_of_one_request_alone_is_refuted(monkeypatch):
     assert failing(*names) == names
 
 
+@pytest.mark.slow
 def test_a_turn_that_forgets_one_that_stays_is_refuted(monkeypatch):
     whole = release_2_5_2.settled
     alone = lambda asked, fits: whole(asked, lambda batch: fits(batch[-1:]))  # noqa: E731
@@ -69,6 +70,7 @@ def test_a_tkv_that_counts_no_padding_is_refuted(monkeypatch):
     assert failing(*names) == names
 
 
+@pytest.mark.slow
 def test_a_step_that_loses_a_paused_request_is_refuted(monkeypatch):
     whole = release_2_5_2.pause_and_resume
 

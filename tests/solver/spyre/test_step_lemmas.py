@@ -119,6 +119,7 @@ def test_an_ongoing_prefill_that_goes_unasked_is_refuted(monkeypatch):
     assert refuted("sound", "joining_request_was_accepted_1")
 
 
+@pytest.mark.slow
 def test_an_admission_that_forgets_members_is_refuted(monkeypatch):
     whole = documented.fits_volume
 
@@ -149,6 +150,7 @@ def test_a_walk_that_leaves_the_newcomer_out_is_refuted(monkeypatch):
     assert refuted("sound", "walk_counts_every_request_1")
 
 
+@pytest.mark.slow
 def test_a_decode_that_reports_the_first_member_s_tkv_is_refuted(monkeypatch):
     whole = forward.compute_decode
 
@@ -201,6 +203,7 @@ def test_a_fault_for_one_size_of_block_is_refuted_there(monkeypatch):
     assert statuses("sound", "joining_request_was_accepted_1") == ["proven"]
 
 
+@pytest.mark.slow
 def test_a_fault_from_five_members_on_is_refuted(monkeypatch):
     whole = documented.fits_volume
 
@@ -391,6 +394,7 @@ def test_a_refusal_in_front_of_the_formula_lets_nothing_join(monkeypatch):
     assert statuses("sound", "joining_request_was_accepted_2") == ["proven"]
 
 
+@pytest.mark.slow
 def test_the_check_may_get_the_members_in_any_order(monkeypatch):
     line = "    joining = volumetric.Newcomer("
     rewrite(monkeypatch, documented, "fits_volume", line, f"    members = members[::-1]\n{line}")

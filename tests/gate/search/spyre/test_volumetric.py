@@ -139,7 +139,9 @@ def test_a_sound_formula_is_never_beyond_the_limit(run):
 def test_requests_that_always_fit_are_never_beyond_the_limit(run):
     result = run("search", "SPY-R07", "--maximize", "overshoot", "--param", "requests=4")
     assert result.code == 0, result
-    assert result.out.endswith("requests are always within the limit, whichever are admitted\n")
+    assert result.out.endswith(
+        "\nproven: 4 requests are always within the limit, whichever are admitted\n"
+    )
 
 
 @pytest.mark.slow
