@@ -49,6 +49,7 @@ class Definitions:
         modules: the modules in which `on_symbols` replaces Python's functions.
         carried: the variables, as `MODULE.FUNCTION NAME`, that a loop may carry from one item to
             the next, as a lemma proves.
+        hidden: the fields that code which the proof replaces may read of any value.
         entered: the modules of all functions that are called.
     """
 
@@ -58,6 +59,7 @@ class Definitions:
     modules: Collection[str]
     carried: Collection[str]
     free: Collection[str] = ()
+    hidden: Collection[str] = ()
     entered: dict[CodeType, str] = field(default_factory=dict)
     loose: bool = False
     nested: int = 0  # the loops around the current statement, and the most of them so far

@@ -53,7 +53,7 @@ LOOSE: tuple[type[ast.AST], ...] = (
 )
 LOOSE_BUILTINS = {"range", "sum", "enumerate", "set", "dict", "tuple", "list", "len", "min"}
 LOOSE_BUILTINS |= {"reversed"}
-LOOSE_METHODS = {"get", "pop", "items", "append", "_replace", "name"}
+LOOSE_METHODS = {"get", "items", "_replace", "name"}
 
 
 @dataclass
@@ -147,7 +147,7 @@ class Scope:
         kind: Kind | None = self.of.expressions.get((self.name, ast.unparse(node)))
         if kind is None:
             kind = self.expression(node)
-        if kind == MIXED and self.loose and isinstance(node, (*LOOSE, ast.Name, ast.Call)):
+        if kind == MIXED and self.loose and isinstance(node, (*LOOSE, ast.Name)):
             for each in ast.iter_child_nodes(node):
                 if isinstance(each, ast.expr):
                     self.value(each)
@@ -171,8 +171,11 @@ class Scope:
                 return self.named(node)
             case ast.Attribute(value=value, attr=name):
                 kind = self.value(value)
-                hidden = kind == HIDDEN and self.loose
-                return HIDDEN if hidden else self.attribute(node, kind, name)
+                if kind == HIDDEN and self.loose:
+                    if name not in self.of.hidden:  # it could be a property
+                        raise self.refused(node)
+                    return HIDDEN
+                return self.attribute(node, kind, name)
             case ast.Tuple() | ast.List():
                 return self.display(node)
             case ast.Dict(keys=keys, values=values) if None not in keys:
@@ -190,9 +193,9 @@ class Scope:
                             return MIXED
                 return MESSAGE
             case ast.BinOp(left=left, op=operator, right=right):
-                sides = self.value(left), self.value(right)
-                self.add(sum(1 + len(side.of) for side in sides if side.name == "row"))
-                return result_of(operator, *sides)
+                first, second = self.value(left), self.value(right)
+                self.add(sum(1 + len(kind.of) for kind in (first, second) if kind.name == "row"))
+                return result_of(operator, first, second)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 self.condition(operand)
                 return TRUTH
@@ -301,7 +304,7 @@ class Scope:
         func = node.func
         is_sort = isinstance(func, ast.Name) and self.named(func) == Kind("builtin", ("sorted",))
         if is_sort and len(node.args) == 1:
-            return HIDDEN if self.loose else self.sorted(node, node.args[0])
+            return self.sorted(node, node.args[0])
         if isinstance(func, ast.Attribute) and not self.is_module(func.value):
             kind = self.method(node, func)
             if kind is not None:
@@ -382,7 +385,8 @@ class Scope:
             right = func.attr == "fromkeys" and len(given) == 2 and not node.keywords
             right = right and is_within(given[0], many(NAME))
             return by_id(given[1]) if right else MIXED
-        if kind == HIDDEN and self.loose and func.attr in LOOSE_METHODS:
+        own = isinstance(func.value, ast.Name) and func.value.id in self.made
+        if kind == HIDDEN and self.loose and (func.attr in LOOSE_METHODS or own):
             for option in node.keywords:
                 self.value(option.value)
             return HIDDEN

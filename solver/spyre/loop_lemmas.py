@@ -28,6 +28,7 @@ from typing import Any, cast
 
 import z3
 
+from ...model.pool import Pool
 from ...model.scenario import Request
 from ...model.spyre import blocks, peak, scheduler, volumetric
 from ...model.spyre.config import SpyreConfig
@@ -138,7 +139,8 @@ def follow(revision: Revision, carried: Collection[str]) -> Definitions:
     fields = {**FIELDS, (SpyreModel, "revision"): known(revision)}
     modules = [module.__name__ for module in MODULES]
     free = ("blocks", "published")
-    defined = Definitions(fields, ASSUMED, EXPRESSIONS, modules, carried, free)
+    hidden = (*Pool._fields, *Sequence.__struct_fields__)
+    defined = Definitions(fields, ASSUMED, EXPRESSIONS, modules, carried, free, hidden)
     model, state = record(SpyreModel), record(State)
     calls = {
         SpyreModel.refusal: (record(Request),),
