@@ -476,6 +476,13 @@ def test_a_limit_that_changes_while_it_is_read_is_refuted(file, line, instead):
     assert status("model_decides_by_its_revision", [(file, line, instead)])[0] == "refuted"
 
 
+def test_a_request_that_emits_more_tokens_than_it_may_is_refuted():
+    line = 'unless it is aborted."""\n        return self.max_tokens if'
+    more = line.replace("return", "return self.max_tokens + 1 if self.output_len is None else")
+    change = ("scenario.py", line, more)
+    assert status("arrival_waits_uncomputed_1", [change])[0] == "refuted"
+
+
 @pytest.mark.slow
 def test_a_fault_with_three_requests_of_which_one_holds_two_blocks_is_refuted():
     line = "        length = request.computed + 1\n"
