@@ -243,12 +243,14 @@ def kind_of(value: Any) -> Kind:
     return MIXED
 
 
-# The special attributes that Python, `dataclass`, `NamedTuple` and msgspec give to a class.
+# The special attributes that Python (up to 3.14), `copyreg`, `dataclass`, `NamedTuple` and msgspec
+# give to a class.
 MADE = {
-    *("abstractmethods", "annotations", "dataclass_fields", "dataclass_params", "delattr", "dict"),
-    *("doc", "eq", "getnewargs", "getstate", "hash", "init", "match_args", "module", "new"),
-    *("orig_bases", "parameters", "replace", "setattr", "setstate", "slots", "struct_config"),
-    *("struct_defaults", "struct_encode_fields", "struct_fields", "weakref"),
+    *("abstractmethods", "annotate_func", "annotations", "annotations_cache", "dataclass_fields"),
+    *("dataclass_params", "delattr", "dict", "doc", "eq", "firstlineno", "getnewargs", "getstate"),
+    *("hash", "init", "match_args", "module", "new", "orig_bases", "parameters", "replace"),
+    *("setattr", "setstate", "slotnames", "slots", "static_attributes", "struct_config"),
+    *("struct_defaults", "struct_encode_fields", "struct_fields", "type_params", "weakref"),
 }
 
 

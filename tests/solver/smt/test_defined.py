@@ -1,14 +1,18 @@
 """Code that does on symbols what it does on numbers is followed; anything else is refused."""
 
+import copy
 import importlib.util
 import sys
 
 import pytest
 
+from schedproof.model.spyre.config import SpyreConfig
+from schedproof.model.spyre.documented import DOCUMENTED
+from schedproof.model.spyre.model import SpyreModel
 from schedproof.model.spyre.state import Sequence, State
 from schedproof.solver.smt.defined import Definitions
 from schedproof.solver.smt.execution import UndecidedError
-from schedproof.solver.smt.kinds import HIDDEN, NUMBER, by_id, many, record, row
+from schedproof.solver.smt.kinds import HIDDEN, NUMBER, by_id, check_class, many, record, row
 
 NAME = "schedproof.model.of_a_test"
 DEFINED = """
@@ -202,3 +206,11 @@ def test_a_method_that_python_calls_by_itself_is_refused(follow):
     odd = "\n\nclass Odd(State, frozen=True):\n    def __bool__(self):\n        return False\n"
     with pytest.raises(UndecidedError, match=r"Odd'>.__bool__"):
         follow(f"{DEFINED}{odd}".replace(RETURNS, f"    odd = Odd()\n{RETURNS}"))
+
+
+def test_a_class_is_defined_although_an_object_of_it_was_copied():
+    """`copy` and `pickle` leave `__slotnames__` in the class."""
+    copy.copy(SpyreModel(SpyreConfig(), DOCUMENTED))
+    assert "__slotnames__" in vars(SpyreModel)
+    check_class.cache_clear()
+    check_class(SpyreModel)
