@@ -1,9 +1,10 @@
 """Why a few requests stand for any number of requests: the loops treat all requests alike.
 
 `code_does_only_what_is_defined` follows the code of the step and of the check (`smt.defined`). It
-shows that a loop does the same for each request, remembers none of the earlier ones, and does not
-distinguish requests by their position. So if a lemma holds for each of a few requests, in any
-state, it holds for each of any number of requests.
+shows that a loop does the same for each request, and remembers none of the earlier ones. It also
+limits how many loops there are, because with as many loops as requests, code could count them
+(`WAYS`). So if a lemma holds for each of a few requests, in any state, we take it to hold for each
+of any number of requests.
 
 Some loops do carry a value from one request to the next. For each of these, another lemma proves
 the induction step:
@@ -162,8 +163,8 @@ def follow(revision: Revision, carried: Collection[str]) -> Definitions:
 
 @lemma(
     "The code of the step and of the checks does only what the proof defines on symbols, and its "
-    "loops treat each request alike, whatever came before it, except where another lemma proves "
-    "the induction step."
+    "loops carry nothing from one request to the next, except where another lemma proves the "
+    "induction step."
 )
 def code_does_only_what_is_defined(revision: Revision, less: int) -> list[Any]:
     try:
