@@ -34,6 +34,7 @@ from .kinds import (
     shows,
 )
 from .loops import carried_by, made_here, name_of, source_of, tree_of
+from .on_symbols import REPLACED
 
 
 @dataclass
@@ -48,6 +49,7 @@ class Definitions:
         modules: the modules in which `on_symbols` replaces Python's functions.
         carried: the variables, as `MODULE.FUNCTION NAME`, that a loop may carry from one item to
             the next, as a lemma proves.
+        hidden: the fields that code which the proof replaces may read of any value.
         entered: the modules of all functions that are called.
     """
 
@@ -57,17 +59,18 @@ class Definitions:
     modules: Collection[str]
     carried: Collection[str]
     free: Collection[str] = ()
+    hidden: Collection[str] = ()
     entered: dict[CodeType, str] = field(default_factory=dict)
     loose: bool = False
     nested: int = 0  # the loops around the current statement, and the most of them so far
     deepest: int = 0
-    selected: int = 0  # how often, so far, code has kept some items of a list because of others
+    ways: int = 0  # in which, so far, code could find out that there is one more item
     _results: dict[tuple[Any, ...], tuple[Kind, int, int]] = field(default_factory=dict)
     _running: list[CodeType] = field(default_factory=list)
 
     def call(self, function: Any, *given: Kind, **named: Kind) -> tuple[Kind, int, int]:
-        """Return the kind of a function's result, how deep its loops are nested, and how often it
-        selects items.
+        """Return the kind of a function's result, how deep its loops are nested, and in how many
+        ways it could count items (`Scope.add`).
 
         Raises: UndecidedError: the function, or one that it calls, does something that the proof
             does not define. TypeError: the function does not take these arguments.
@@ -85,14 +88,14 @@ class Definitions:
                 raise scope.refused(tree, "recursion")
             self._running.append(code)
             self.entered[code] = function.__globals__["__name__"]
-            outside = self.nested, self.deepest, self.selected, self.loose
-            self.nested, self.deepest, self.selected, self.loose = 0, 0, 0, loose
+            outside = self.nested, self.deepest, self.ways, self.loose
+            self.nested, self.deepest, self.ways, self.loose = 0, 0, 0, loose
             result = Body(scope).run(tree)
             assumed = self.assumed.get(name, result)
             if not shows(assumed, result):
                 raise scope.refused(tree, f"{name} returns something else than the proof assumes")
-            self._results[key] = assumed, self.deepest, self.selected
-            self.nested, self.deepest, self.selected, self.loose = outside
+            self._results[key] = assumed, self.deepest, self.ways
+            self.nested, self.deepest, self.ways, self.loose = outside
             self._running.pop()
         return self._results[key]
 
@@ -115,8 +118,9 @@ class Body:
         """Follow the function, and return the kind of its result."""
         code, scope = self.scope.function.__code__, self.scope.function.__globals__
         names = {*code.co_varnames, *code.co_freevars, *code.co_cellvars}
-        if {"dict", "insort"} & names or "dict" in scope:
-            raise self.scope.refused(tree, "another dict or insort than Python's")
+        own = {*REPLACED, "dict"} & (names | scope.keys()) | {"insort"} & names
+        if own:
+            raise self.scope.refused(tree, f"another {min(own)} than Python's")
         decorators = {*map(ast.unparse, tree.decorator_list)}
         if decorators - {"property", "classmethod"} or tree.args.vararg is not None:
             raise self.scope.refused(tree)
@@ -137,6 +141,8 @@ class Body:
         return False not in [self.statement(each) for each in body]
 
     def statement(self, node: ast.stmt) -> bool:
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) and self.scope.of.nested:
+            self.scope.add(1)
         match node:
             case ast.Return(value=value):
                 self.returned.append(NOTHING if value is None else self.scope.lasting(value))
@@ -159,11 +165,10 @@ class Body:
             case ast.For(orelse=[]):
                 item = self.scope.item(node.iter)
                 self.scope.deepen(node, 1)
-                tests = [each.test for each in ast.walk(node) if isinstance(each, ast.If)]
-                self.scope.select(tests, {*self.scope.kinds})
-                selected = self.scope.of.selected
+                self.scope.add(1)
+                ways = self.scope.of.ways
                 for _ in range(2):  # the second time, with what the first turn has set
-                    self.scope.of.selected, before = selected, dict(self.scope.kinds)
+                    self.scope.of.ways, before = ways, dict(self.scope.kinds)
                     self.scope.assign(node.target, item)
                     self.block(node.body)
                     self.merge(before)
@@ -187,12 +192,14 @@ class Body:
     def branch(self, node: ast.If) -> bool:
         self.scope.condition(node.test)
         of, before = self.scope.of, dict(self.scope.kinds)
-        selected = of.selected
+        ways = of.ways
         goes_on = self.block(node.body)
         after, self.scope.kinds = self.scope.kinds, before
-        most, of.selected = of.selected, selected
+        most = of.ways
+        if not of.nested:  # in a loop, different items may take both sides
+            of.ways = ways
         other = self.block(node.orelse)
-        of.selected = max(most, of.selected)
+        of.ways = max(most, of.ways)
         if not other:
             self.scope.kinds = after
             return goes_on
@@ -207,6 +214,7 @@ class Body:
     def change(self, call: ast.Call) -> None:
         """Follow a call that changes a list that this function has made."""
         scope = self.scope
+        scope.add(1)
         match call:
             case ast.Call(
                 func=ast.Attribute(value=ast.Name(id=name), attr="append"), args=[item], keywords=[]

@@ -53,7 +53,7 @@ LOOSE: tuple[type[ast.AST], ...] = (
 )
 LOOSE_BUILTINS = {"range", "sum", "enumerate", "set", "dict", "tuple", "list", "len", "min"}
 LOOSE_BUILTINS |= {"reversed"}
-LOOSE_METHODS = {"get", "pop", "items", "append", "_replace", "name"}
+LOOSE_METHODS = {"get", "items", "_replace", "name"}
 
 
 @dataclass
@@ -80,11 +80,11 @@ class Scope:
         where = f"model/{file}.py, line {line}"
         return UndecidedError(f"does something that the proof does not define: {text} ({where})")
 
-    def select(self, tests: list[ast.expr], outside: set[str]) -> None:
-        """Count a loop whose tests are not only about its item, but about other things that the
-        function has found out."""
-        read = {each.id for test in tests for each in ast.walk(test) if isinstance(each, ast.Name)}
-        self.of.selected += bool(read & outside) and not self.loose
+    def add(self, items: int) -> None:
+        """Count ways in which the function could find out that there is one more item: a loop, a
+        variable that it sets in a loop, and an item that it adds to a list, which shifts the list
+        against another one."""
+        self.of.ways += 0 if self.loose else items
 
     def deepen(self, node: ast.AST, by: int) -> None:
         """Count loops in loops."""
@@ -147,7 +147,7 @@ class Scope:
         kind: Kind | None = self.of.expressions.get((self.name, ast.unparse(node)))
         if kind is None:
             kind = self.expression(node)
-        if kind == MIXED and self.loose and isinstance(node, (*LOOSE, ast.Name, ast.Call)):
+        if kind == MIXED and self.loose and isinstance(node, (*LOOSE, ast.Name)):
             for each in ast.iter_child_nodes(node):
                 if isinstance(each, ast.expr):
                     self.value(each)
@@ -171,8 +171,11 @@ class Scope:
                 return self.named(node)
             case ast.Attribute(value=value, attr=name):
                 kind = self.value(value)
-                hidden = kind == HIDDEN and self.loose
-                return HIDDEN if hidden else self.attribute(node, kind, name)
+                if kind == HIDDEN and self.loose:
+                    if name not in self.of.hidden:  # it could be a property
+                        raise self.refused(node)
+                    return HIDDEN
+                return self.attribute(node, kind, name)
             case ast.Tuple() | ast.List():
                 return self.display(node)
             case ast.Dict(keys=keys, values=values) if None not in keys:
@@ -190,7 +193,9 @@ class Scope:
                             return MIXED
                 return MESSAGE
             case ast.BinOp(left=left, op=operator, right=right):
-                return result_of(operator, self.value(left), self.value(right))
+                first, second = self.value(left), self.value(right)
+                self.add(sum(1 + len(kind.of) for kind in (first, second) if kind.name == "row"))
+                return result_of(operator, first, second)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 self.condition(operand)
                 return TRUTH
@@ -245,12 +250,14 @@ class Scope:
         return Kind("method", (Known(found), kind)) if isinstance(found, FunctionType) else MIXED
 
     def display(self, node: ast.Tuple | ast.List) -> Kind:
+        is_starred = any(isinstance(each, ast.Starred) for each in node.elts)
+        if is_starred or isinstance(node, ast.List):
+            self.add(len(node.elts) - is_starred)
         items = [
             self.item(each.value) if isinstance(each, ast.Starred) else self.lasting(each)
             for each in node.elts
         ]
-        of_any_length = any(isinstance(each, ast.Starred) for each in node.elts)
-        is_many = of_any_length or isinstance(node, ast.List)
+        is_many = is_starred or isinstance(node, ast.List)
         return many(join(*items)) if is_many else row(*items)
 
     def comprehension(
@@ -261,7 +268,7 @@ class Scope:
             self.assign(part.target, self.item(part.iter))
             targets |= {each.id for each in ast.walk(part.target) if isinstance(each, ast.Name)}
             self.deepen(node, 1)
-            self.select(part.ifs, {*before})
+            self.add(1)
             for test in part.ifs:
                 self.condition(test)
         of = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
@@ -287,17 +294,17 @@ class Scope:
             called: tuple[Kind, int, int] = self.of.call(function, *given, **named)
         except TypeError as why:
             raise self.refused(node, f"{why} of {name_of(function)}") from None
-        kind, depth, selected = called
+        kind, depth, ways = called
         self.deepen(node, depth)
         self.of.nested -= depth
-        self.of.selected += selected
+        self.of.ways += ways
         return kind
 
     def called(self, node: ast.Call) -> Kind:
         func = node.func
         is_sort = isinstance(func, ast.Name) and self.named(func) == Kind("builtin", ("sorted",))
         if is_sort and len(node.args) == 1:
-            return HIDDEN if self.loose else self.sorted(node, node.args[0])
+            return self.sorted(node, node.args[0])
         if isinstance(func, ast.Attribute) and not self.is_module(func.value):
             kind = self.method(node, func)
             if kind is not None:
@@ -378,7 +385,8 @@ class Scope:
             right = func.attr == "fromkeys" and len(given) == 2 and not node.keywords
             right = right and is_within(given[0], many(NAME))
             return by_id(given[1]) if right else MIXED
-        if kind == HIDDEN and self.loose and func.attr in LOOSE_METHODS:
+        own = isinstance(func.value, ast.Name) and func.value.id in self.made
+        if kind == HIDDEN and self.loose and (func.attr in LOOSE_METHODS or own):
             for option in node.keywords:
                 self.value(option.value)
             return HIDDEN
@@ -406,6 +414,7 @@ class Scope:
         if isinstance(sort_by, ast.Lambda):
             before = dict(self.kinds)
             self.kinds |= {each.arg: item for each in sort_by.args.args}
+            self.add(1)
             key = self.value(sort_by.body)
             self.kinds = before
         if not can_sort(key) or (sort_by is not None and not isinstance(sort_by, ast.Lambda)):

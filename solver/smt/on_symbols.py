@@ -22,9 +22,7 @@ def on_symbols(*modules: ModuleType) -> Iterator[None]:
     """
     with ExitStack() as stack:
         for module in modules:
-            shims = {"len": length_of, "max": largest, "min": smallest, "sorted": in_order}
-            shims["enumerate"] = numbered
-            stack.enter_context(stubbed(module, **shims))
+            stack.enter_context(stubbed(module, **REPLACED))
         yield
 
 
@@ -122,3 +120,12 @@ def goes_first(number: tuple[Any, ...], other: tuple[Any, ...]) -> Any:
 def chosen(symbol: Number, first: Any, number: tuple[Any, ...], other: tuple[Any, ...]) -> Any:
     pairs = zip(map(bare, number), map(bare, other), strict=True)
     return tuple(Number(symbol.run, z3.If(first, left, right)) for left, right in pairs)
+
+
+REPLACED = {
+    "len": length_of,
+    "max": largest,
+    "min": smallest,
+    "sorted": in_order,
+    "enumerate": numbered,
+}

@@ -25,15 +25,16 @@ together with all decoding requests, in their current state, and none of them ru
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import msgspec
 import z3
 
 from ...model import config as read_of
+from ...model import scenario
 from ...model.errors import InputError
 from ...model.spyre import blocks, documented, scheduler
 from ...model.spyre.config import SpyreConfig
@@ -276,7 +277,10 @@ def arrival_waits_uncomputed(revision: Revision, size: int, more: int) -> list[A
 
     def code(run: SymbolicRun) -> Any:
         before = step.state(run)
-        arriving = Arriving("new", *map(run.number, (new.prompt, new.tokens, new.ends)))
+        first, tokens, ends = map(run.number, (z3.Int("segment"), new.tokens, new.ends))
+        prompt = (("first", first), ("second", run.number(new.prompt) - first))
+        is_given = run.answer(z3.Bool("output_len is given"))
+        arriving = Arriving("new", prompt, tokens, ends if is_given else None)
         model = SpyreModel(step.config(run, any_switches=True), revision)
         with on_symbols(*MODULES):
             after = model.arrive(before, cast(Any, arriving))
@@ -290,7 +294,7 @@ def arrival_waits_uncomputed(revision: Revision, size: int, more: int) -> list[A
             ),
             bare(last.prompt) == new.prompt,
             bare(last.max_tokens) == new.tokens,
-            bare(last.output_len) == new.ends,
+            bare(last.output_len) == (new.ends if is_given else new.tokens),
             bare(last.computed) == more,
             bare(last.generated) == 0,
             bare(last.prefix_hit) == 0,
@@ -302,14 +306,16 @@ def arrival_waits_uncomputed(revision: Revision, size: int, more: int) -> list[A
     return holds_on(step.numbers, list(paths(step.numbers, code, quick=True)), lambda claim: claim)
 
 
-class Arriving(NamedTuple):
-    """A request of a scenario, in symbols."""
+@dataclass(frozen=True)
+class Arriving:
+    """A request of a scenario, in symbols, with a prompt of two segments."""
 
     id: str
-    prompt_len: Any
+    prompt: Any
     max_tokens: Any
-    tokens_to_emit: Any
-    prompt: Any = ()
+    output_len: Any
+    prompt_len = scenario.Request.prompt_len
+    tokens_to_emit = scenario.Request.tokens_to_emit
 
 
 def _holds(step: Step, claim: Claim, more: int) -> list[Any]:

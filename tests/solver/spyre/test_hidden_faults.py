@@ -370,6 +370,21 @@ class Batch(tuple):
     "a text of a number": [skips("'%s' % (len(state.running),) == '6'")],
     "a bit of a number": [skips("state.waiting and state.waiting[0].prompt & 1")],
     "a float": [skips("state.waiting and state.waiting[0].prompt / 2 > 1")],
+    "a sorted of the module's own": [
+        (
+            "spyre/volumetric.py",
+            "def accepts(",
+            "def sorted(terms):\n    return [term for term in terms if term % 4]\n\n\ndef accepts(",
+        )
+    ],
+    "a len that another module plants": [
+        (
+            "spyre/sound.py",
+            "",
+            "\nfrom . import volumetric\n\n\ndef one(items):\n    return 1\n"
+            "\n\nvolumetric.len = one\n",
+        )
+    ],
     "a request that changes as it takes blocks": [
         (
             "spyre/blocks.py",
@@ -395,7 +410,7 @@ def test_a_release_that_takes_away_one_request_after_another_is_not_proven():
         ),
     ]
     answer, code = status(DEFINED, changes, "2.5.2", pausing=True)
-    assert (answer, code[:16]) == ("unknown", "selects requests")
+    assert (answer, code[:16]) == ("unknown", "goes through lis")
 
 
 @pytest.mark.parametrize("kind", UNDEFINED)
@@ -459,6 +474,13 @@ def test_an_abort_that_forgets_the_tkv_in_one_configuration_is_refuted():
 )
 def test_a_limit_that_changes_while_it_is_read_is_refuted(file, line, instead):
     assert status("model_decides_by_its_revision", [(file, line, instead)])[0] == "refuted"
+
+
+def test_a_request_that_emits_more_tokens_than_it_may_is_refuted():
+    line = 'unless it is aborted."""\n        return self.max_tokens if'
+    more = line.replace("return", "return self.max_tokens + 1 if self.output_len is None else")
+    change = ("scenario.py", line, more)
+    assert status("arrival_waits_uncomputed_1", [change])[0] == "refuted"
 
 
 @pytest.mark.slow

@@ -74,9 +74,12 @@ def test_every_exception_is_needed(revisions, monkeypatch, kind, name):
     assert not is_followed(revisions)
 
 
-def test_no_step_selects_requests_less_often(revisions, monkeypatch):
-    monkeypatch.setattr(loop_lemmas, "MOST_SELECTED", loop_lemmas.MOST_SELECTED - 1)
-    assert not is_followed(revisions)
+@pytest.mark.parametrize("name", REVISIONS)
+def test_a_step_of_each_revision_could_count_in_as_many_ways_as_is_noted(name, monkeypatch):
+    monkeypatch.setattr(loop_lemmas, "MORE_WAYS", 0)
+    assert is_followed([REVISIONS[name]])
+    monkeypatch.setitem(loop_lemmas.WAYS, name, loop_lemmas.WAYS[name] - 1)
+    assert not is_followed([REVISIONS[name]])
 
 
 def function_of(code):

@@ -200,7 +200,7 @@ def test_a_sound_formula_is_proven_for_every_number_of_steps(run):
     lines = result.out.splitlines()
     assert lines[0].startswith(
         "prove SPY-R07 for every number of steps and requests (the code runs with 0 to 5 or 32 "
-        "that decode; judged by their text, its loops treat all alike), the code in blocks of 64, "
+        "that decode; judged by its text, it does not count them), the code in blocks of 64, "
         "chunks of 512, formula "
     )
     terms = [line for line in lines if line.startswith("  ")]
