@@ -129,7 +129,19 @@ def affected(history: VllmRun, step: Step, blocks: frozenset[int]) -> dict[str, 
 
 
 def may_fall_back(history: VllmRun, step: Step) -> dict[str, int]:
-    return affected(history, step, unloaded(history, step)["possible"])
+    """Return the requests that may lose blocks to a load that fails in this step, each with the
+    number of tokens before the first of these blocks."""
+    size = int(history.config["block_size"])
+    found = affected(history, step, unloaded(history, step)["possible"])
+    for request in failing(history, step):
+        if table(history, step, request.id):
+            continue
+        kept = (request.load_fails_at or 0) // size * size  # its blocks are not shown: it has ended
+        for other in history.kin(request):
+            starts = other.id in step.scheduled and not other.started
+            if starts and in_common(request, other) > kept:
+                found.setdefault(other.id, kept)
+    return found
 
 
 def must_fall_back(history: VllmRun, step: Step) -> dict[str, int]:

@@ -191,7 +191,7 @@ def test_two_systems_are_asked_in_common_terms_and_each_gets_a_file_of_its_own(d
     monkeypatch.setattr(TargetSpec, "own_system", of_target)
     revisions = {"toys:Sim": "head"}
     monkeypatch.setattr(TargetSpec, "default_revision", lambda spec: revisions.get(spec.text))
-    monkeypatch.setitem(PROFILES, "quick", Profile(60, 30, 60, 0))
+    monkeypatch.setitem(PROFILES, "quick", Profile(300, 150, 60, 0))
     result = diff(
         *("model", "toys:Sim", "--config", "enable_prefix_caching=true"),
         *("--max-differences", "1", "--json", "d.json"),

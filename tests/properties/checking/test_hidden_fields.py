@@ -95,3 +95,13 @@ def test_one_that_found_cached_what_it_could_load_does_not_seem_to_start_anew():
     outcome = replay(hiding(frozenset({"running"})), scenario, rules, watch)
     assert 16 in hits
     assert outcome.broken == []
+
+
+def test_a_request_may_end_in_the_step_in_which_its_load_fails_although_no_block_is_shown():
+    load_of_r0 = {"external_tokens": 30, "load_fails_at": 15}
+    request = Request(id="r0", arrival=0, prompt=(("r0", 31),), max_tokens=1, **load_of_r0)
+    config = {"block_size": 2, "num_blocks": 24, "enable_prefix_caching": True}
+    loads = {"kv_connector": True, "kv_load_failure_policy": "fail", "synchronous_loads": True}
+    scenario = Scenario(system="vllm", config={**config, **loads}, requests=(request,))
+    rules = [rule for rule in load("vllm") if rule.checked]
+    assert not replay(hiding(frozenset({"sent"})), scenario, rules).broken
