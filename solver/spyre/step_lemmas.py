@@ -50,7 +50,7 @@ from .symbolic_state import MODULES, Name, StepConfiguration
 from .symbolic_step import Step, Stepped
 
 Claim = Callable[[Step, int, Stepped], Any]
-AT_ONCE = 4  # how many requests of a large batch one lemma compares with a tkv
+AT_ONCE = 2  # how many requests of a large batch one lemma compares with a tkv
 JOINING = "joining_request_was_accepted"
 # The same lemma for a step in which no request decodes. The check need not be called then.
 ALONE = "A request that joins an empty batch has computed its prompt and generated one token."

@@ -336,7 +336,7 @@ def configs(draw):
     config = draw(vllm.configs("small", "documented"))
     assume(all(group["kind"] != "mamba" for group in config.get("kv_groups") or ()))
     drawn = draw(encoders(config))
-    others = ("streaming_inputs", "max_loras")
+    others = ("streaming_inputs", "max_loras", "prefill_schedule_interval")
     kept = {key: value for key, value in config.items() if key not in others}
     return full_config("vllm", "documented", kept | drawn)
 
