@@ -345,7 +345,7 @@ def test_a_fault_for_lists_of_one_length_is_refuted(
 def test_a_tkv_of_a_batch_that_leaves_the_eleventh_out_is_refuted(monkeypatch):
     line, instead = "max(lengths)", "max([*lengths[:10], *lengths[11:]])"
     rewrite(monkeypatch, documented, "max_tkv", line, instead)
-    assert refuted("sound", "no_length_exceeds_its_tkv_32_from_9")
+    assert refuted("sound", "no_length_exceeds_its_tkv_32_from_11")
 
 
 def test_a_seventh_turn_of_a_decode_step_that_is_left_out_is_refuted(monkeypatch):
