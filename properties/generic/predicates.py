@@ -13,6 +13,7 @@ from ..rules.predicate import Predicate
 from ..vllm.history import speculation
 from ..vllm.history.request_history import VllmRequestHistory as RequestHistory
 from ..vllm.history.run import VllmRun as RunHistory
+from ..vllm.history.run import state_of
 from ..vllm.predicates.in_flight import (
     comes_late,
     out_of_turn,
@@ -251,12 +252,14 @@ def more_than_its_life(history: RunHistory, step: Step) -> str | None:
 
 def preempts_for_nobody(history: RunHistory, step: Step) -> str | None:
     """A step that preempts computes something, or leaves another request running or loaded
-    (GEN-R13). The rule does not apply if blocks that a connector loads or sends may leave none for
-    the only request."""
+    (GEN-R13). The rule does not apply if the only request may lack blocks that a connector loads or
+    sends, or that an ended request keeps until its decision in flight completes."""
     gone = set(step.preempted or ())
     if not gone or any(step.scheduled.values()):
         return None
     if history.features.may_compute_nothing(history, step):
+        return None
+    if any(flight.keys() - history.live.keys() for flight in state_of(history).flights):
         return None
     others = [request for request in history.live.values() if request.id not in gone]
     if any(request.started or request.tokens_loading for request in others):

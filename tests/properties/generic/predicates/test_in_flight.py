@@ -3,10 +3,13 @@
 import pytest
 
 from schedproof.model.observation import Step
-from schedproof.model.scenario import Request
+from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
+from schedproof.model.target import ModelTarget
+from schedproof.properties.checking.replay import replay
 from schedproof.properties.generic.predicates import PREDICATES
 from schedproof.properties.history.run_history import RunHistory
+from schedproof.spec.catalogue import load
 
 AHEAD, PIPELINE = {"async_scheduling": True}, {"pipeline_parallel_size": 2}
 
@@ -146,3 +149,27 @@ def test_no_draft_is_computed_beyond_the_length_and_each_has_room():
     for blocks, breaks in ((4, False), (5, True)):
         held = {"a": list(range(blocks))}
         assert (broken("GEN-R12", drafting(), blocks=held) is not None) is breaks
+
+
+def test_a_request_may_lack_blocks_that_an_ended_one_keeps_for_a_decision_in_flight():
+    config = {"block_size": 4, "num_blocks": 5, "max_num_batched_tokens": 20, "max_model_len": 20}
+    features = {"async_scheduling": True, "num_speculative_tokens": 3, "kv_connector": True}
+    own = {"own": {}, "enable_prefix_caching": False, "enable_chunked_prefill": False}
+    requests = (
+        {"id": "a", "prompt": (("a", 1),), "max_tokens": 7, "output_len": 6},
+        {"id": "b", "prompt": (("a", 1),), "max_tokens": 7, "load_deferrals": 1},
+        {"id": "c", "prompt": (("c", 3),), "max_tokens": 9, "abort_at": 4},
+    )
+    accepted = ((0, 2, 2, 3), (0,), (1, 2, 2, 3))
+    scenario = Scenario(
+        system="generic",
+        config=config | features | own,
+        requests=tuple(
+            Request(arrival=0, accepted=right, **request)
+            for request, right in zip(requests, accepted, strict=True)
+        ),
+    )
+    rules = [rule for rule in load("generic") if rule.checked]
+    outcome = replay(ModelTarget(), scenario, rules)
+    assert not outcome.broken
+    assert "GEN-R13" in outcome.exercised
