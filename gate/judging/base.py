@@ -27,6 +27,7 @@ from ...spec.catalogue import Rule
 from ..targets.target_spec import TargetSpec
 
 ENDS = (NEVER_CRASHES, NEVER_HANGS)
+COMPLETION = "ALL-R06"
 STANDSTILL = 1_000  # a run that makes no progress for this many steps is not continued
 
 
@@ -146,7 +147,9 @@ class Base:
         alike = self.pair.together and not self.pair.differences
         if not alike or any(failure.rule in self._unseen for failure in unknown):
             later = any(failure.rule in self._at_any_step for failure in unknown)
-            failures = self.failures_of_base(scenario, None if later else unknown[0].step)
+            to_the_end = any(failure.rule == COMPLETION for failure in unknown)
+            last_step = None if later else unknown[0].step
+            failures = self.failures_of_base(scenario, last_step, to_the_end)
             shared = [failure for failure in unknown if self._explained(failure, failures)]
         new = [failure for failure in unknown if failure not in shared]
         self.compared.shared.update({failure.rule for failure in shared} - {*self._shared.values()})
@@ -186,16 +189,25 @@ class Base:
         self.compared.shared[failure.rule] += explained
         return explained
 
-    def failures_of_base(self, scenario: Scenario, last_step: int | None = None) -> list[Broken]:
+    def failures_of_base(
+        self, scenario: Scenario, last_step: int | None = None, to_the_end: bool = False
+    ) -> list[Broken]:
+        """Run a scenario on the base alone; return its failures, in order.
+
+        A base that stands still is stopped early or, with `to_the_end`, at the bound of completion
+        (ALL-R06).
+        """
         self.pair.part()
         failures: list[Broken] = []
-        left = STANDSTILL  # otherwise a base that stands still would run until ALL-R06 is broken
+        left = STANDSTILL
 
         def collect(broken: list[Broken], _: Scenario) -> list[Broken]:
             nonlocal left
             failures.extend(broken)
             left -= any(failure.rule in PROGRESS for failure in broken)
-            return [] if left else broken
+            late = any(failure.rule == COMPLETION for failure in broken)
+            ends = late if to_the_end else not left
+            return broken if ends else []
 
         try:
             replay(self.pair.sides[1].target, scenario, self._rules, None, last_step, collect)

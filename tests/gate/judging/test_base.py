@@ -220,6 +220,23 @@ def test_a_base_that_stands_still_does_not_run_to_the_bound_of_completion(agains
     assert base.steps < 2_000
 
 
+def test_a_change_that_stands_still_as_its_base_does_is_not_accused_of_the_bound(against):
+    class StandsStill(Toy):
+        def step(self):
+            reply = super().step()
+            step = {"kind": "idle", "scheduled": {}, "waiting": ["r0"], "running": []}
+            return reply | {"step": reply["step"] | step | {"emitted": {}, "finished": {}}}
+
+    long = replace(ALONE.requests[0], max_tokens=2_000)
+    config = full_config("spyre", "sound", {"max_model_len": 32_768})
+    judged = against(Toy(), StandsStill(), rules="ALL-R10 ALL-R06")
+    scenario = replace(ALONE, requests=(long,), config=config)
+    of_base = judged.base.failures_of_base(scenario, to_the_end=True)
+    assert {failure.rule for failure in of_base} == {"ALL-R10", "ALL-R06"}
+    [late] = [failure for failure in of_base if failure.rule == "ALL-R06"]
+    assert judged.base.new([late], scenario) == []
+
+
 class Lonely(Toy):
     """Shows a stranger (against ALL-R03) in runs of at most `crowd` requests."""
 
