@@ -1,7 +1,6 @@
 """Import the Spyre release on the path, and configure it."""
 
 import functools
-import gc
 import importlib
 import importlib.util
 import os
@@ -12,7 +11,7 @@ from .. import scheduler_class
 from ..protocol_checks import RefusedError
 from ..release_adapter import StartUp, checked_start
 from ..vllm import start_up
-from ..vllm.offline import engine_config, prepare_environment, version_of
+from ..vllm.offline import engine_config, imports_kept, prepare_environment, version_of
 
 # For each import name: the name on the package index, and the prefix of environment variables.
 PACKAGES = {
@@ -43,6 +42,7 @@ class Release:
 
 
 @functools.cache
+@imports_kept()
 def load_release() -> Release:
     package = next((p for p in PACKAGES if importlib.util.find_spec(p)), None)
     if package is None or importlib.util.find_spec("vllm") is None:
@@ -50,7 +50,6 @@ def load_release() -> Release:
             "no Spyre release on the path: put an unpacked vllm and an unpacked sendnn-inference "
             "or vllm-spyre on PYTHONPATH"
         )
-    gc.disable()  # collections would take a quarter of the time of the imports below
     name, prefix = PACKAGES[package]
     os.environ.pop(prefix + INTERLEAVE, None)  # unset, so that the release's own default is read
     _prepare_environment(prefix)
@@ -64,7 +63,7 @@ def load_release() -> Release:
     _make_starts_cheap()
     envs = importlib.import_module(f"{package}.envs")
     interleaves = envs.environment_variables.get(prefix + INTERLEAVE)
-    release = Release(
+    return Release(
         name=name,
         version=version_of(name),
         prefix=prefix,
@@ -78,10 +77,6 @@ def load_release() -> Release:
         ).ChunkedPrefillModelRunner,
         defaults={"interleave": bool(interleaves())} if interleaves else {},
     )
-    # The imported objects are never freed, so exclude them from garbage collection.
-    gc.freeze()
-    gc.enable()
-    return release
 
 
 def _make_starts_cheap() -> None:

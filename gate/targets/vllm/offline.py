@@ -1,12 +1,15 @@
 """Set up vLLM to run without a network, weights or an accelerator. Every target that imports
 vLLM needs this."""
 
+import gc
 import importlib
 import importlib.metadata
 import logging
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,18 @@ def fix_hash_seed() -> None:
     if "PYTHONHASHSEED" not in os.environ:
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+@contextmanager
+def imports_kept() -> Iterator[None]:
+    """Import modules without garbage collection, which would take a quarter of the time. Their
+    objects are never freed, so later collections leave them out."""
+    gc.disable()
+    try:
+        yield
+        gc.freeze()
+    finally:
+        gc.enable()
 
 
 def prepare_environment(plugins: str) -> None:

@@ -1,7 +1,6 @@
 """Import the vLLM release on the path, and configure it."""
 
 import functools
-import gc
 import importlib
 import importlib.util
 import json
@@ -19,7 +18,7 @@ from .drafts import Ranges, drafter, speculative_config
 from .encoder import KEYS as ENCODER_KEYS
 from .encoder import check_derived
 from .loads import IN_STEP
-from .offline import engine_config, prepare_environment, version_of
+from .offline import engine_config, imports_kept, prepare_environment, version_of
 
 # Keys of the scenario format that vLLM calls by another name.
 VLLM_NAMES = {"policy": "scheduling_policy", "reserve_full_isl": "scheduler_reserve_full_isl"}
@@ -63,10 +62,10 @@ class Release:
 
 
 @functools.cache
+@imports_kept()
 def load_release() -> Release:
     if importlib.util.find_spec("vllm") is None:
         raise RefusedError("no vLLM on the path: put an unpacked vllm on PYTHONPATH")
-    gc.disable()  # collections would take a quarter of the time of the imports below
     prepare_environment(plugins="")
     # On first use, vLLM chooses a platform to match the hardware. Choose one before that, so that
     # the same code runs everywhere.
@@ -75,9 +74,6 @@ def load_release() -> Release:
     arguments = importlib.import_module("vllm.engine.arg_utils").EngineArgs
     own = importlib.import_module("vllm.v1.core.sched.scheduler").Scheduler
     importlib.import_module("torch").set_num_threads(1)
-    # The imported objects are never freed, so exclude them from garbage collection.
-    gc.freeze()
-    gc.enable()
     return Release(
         version_of("vllm"),
         frozenset(arguments.__dataclass_fields__),
