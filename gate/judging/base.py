@@ -21,13 +21,12 @@ from ...properties.checking.differential_target import Coverage, DifferentialTar
 from ...properties.checking.failure_signature import shape
 from ...properties.checking.replay import replay
 from ...properties.rules.predicate import Broken
-from ...properties.rules.registry import NEVER_CRASHES, NEVER_HANGS, PROGRESS
+from ...properties.rules.registry import COMPLETION, NEVER_CRASHES, NEVER_HANGS, PROGRESS
 from ...properties.search.state import NO_END, size
 from ...spec.catalogue import Rule
 from ..targets.target_spec import TargetSpec
 
 ENDS = (NEVER_CRASHES, NEVER_HANGS)
-COMPLETION = "ALL-R06"
 STANDSTILL = 1_000  # a run that makes no progress for this many steps is not continued
 
 

@@ -18,7 +18,8 @@ LOCKSTEP = "ALL-R07"
 HITS = "ALL-R08"
 NO_BLOCK_LOST = "ALL-R09"
 OWN_TOKENS = "ALL-R11"
-PROGRESS = frozenset({"ALL-R06", "ALL-R10"})  # steps during a load do not count
+COMPLETION = "ALL-R06"
+PROGRESS = frozenset({COMPLETION, "ALL-R10"})  # steps during a load do not count
 AT_THE_DOOR = "ALL-R12"
 SHOWN = "ALL-R13"
 # Rules that no state of a model can break; like the rules in `runs_only`, they are judged only in

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...model.scenario import Request, Scenario
-from ...properties.rules.registry import explored, observable, predicates_of
+from ...properties.rules.registry import COMPLETION, explored, observable, predicates_of
 from ...spec.catalogue import Rule
 from ..systems import space_of
-from .scheduler_space import COMPLETION, SchedulerSpace
+from .scheduler_space import SchedulerSpace
 from .scope import Scope
 from .search import Label, Order, StateSearch, Violation, numbers
 from .undecided import Candidates, RequestMenu

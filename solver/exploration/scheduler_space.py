@@ -16,7 +16,7 @@ import msgspec
 from ...model.observation import Step
 from ...properties.history.run_history import RunHistory
 from ...properties.rules.predicate import Predicate
-from ...properties.rules.registry import NEVER_CRASHES, NEVER_HANGS
+from ...properties.rules.registry import COMPLETION, NEVER_CRASHES, NEVER_HANGS
 from .branching_history import BranchingHistory
 from .models import Models, Stepped
 from .scope import Aborts
@@ -92,7 +92,7 @@ def never_ends(wait: Wait, accepted: int) -> str | None:
 
 # The id of an aborted request, and whether the abort happens inside the step.
 Abort = tuple[str, bool]
-BOUNDED_WAIT, COMPLETION = "ALL-R05", "ALL-R06"
+BOUNDED_WAIT = "ALL-R05"
 
 
 class Node(NamedTuple):
