@@ -20,8 +20,8 @@ from schedproof.properties.search.state import Hooks, Search, SearchOptions
 from schedproof.spec.catalogue import load, select
 
 from ..described import EPISODES
+from ..served import Served, Step
 
-Step = dict[str, Any]
 Config = dict[str, Any]
 
 VARIABLE = NANO.variable
@@ -142,37 +142,11 @@ class Scheduler:
 }
 
 
-class Nano:
-    """A checkout in a process of its own."""
-
-    def __init__(self, pipe):
-        self.pipe = pipe
+class Nano(Served):
+    """A checkout of nano-vLLM."""
 
     def start(self, **changes):
         return self.pipe.start("nano_vllm", "0.2.0", CONFIG | changes)
-
-    def begin(self, **changes):
-        assert self.start(**changes)["ok"]
-
-    def ask(self, name, *prompt, max_tokens, **more):
-        """A request; without a prompt of its own it has 8 tokens."""
-        segments = [list(segment) for segment in prompt or ((name, 8),)]
-        request = {"id": name, "prompt": segments, "max_tokens": max_tokens, **more}
-        assert self.pipe.add(request) == {"ok": True}
-
-    def step(self):
-        reply = self.pipe.step()
-        assert reply["ok"], reply
-        step: Step = reply["step"]
-        return step
-
-    def finish(self, limit=500):
-        """The steps until no request is left."""
-        steps = [self.step()]
-        while steps[-1]["running"] or steps[-1]["waiting"]:
-            assert len(steps) < limit
-            steps.append(self.step())
-        return steps
 
 
 @pytest.fixture(scope="module")

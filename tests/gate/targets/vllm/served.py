@@ -1,6 +1,7 @@
 """Releases of vLLM as targets, each in a process that all tests of a worker share."""
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,8 @@ from schedproof.gate.targets.pipe import PipeTarget
 from schedproof.gate.targets.supported_releases import ReleaseError, parse_release
 from schedproof.gate.targets.vllm.releases import EXAMINED
 
-Step = dict[str, Any]
+from ..served import Served
+
 Config = dict[str, Any]
 
 SUPPORTED = EXAMINED
@@ -29,11 +31,11 @@ CONFIG: Config = {
 }
 
 
-class Vllm(NamedTuple):
-    """A release of vLLM in a process of its own."""
+@dataclass(frozen=True)
+class Vllm(Served):
+    """A release of vLLM."""
 
     version: str
-    pipe: PipeTarget
 
     def start(self, **changes):
         """Start with a max_model_len that the pool can hold, unless one is given."""
@@ -42,32 +44,6 @@ class Vllm(NamedTuple):
             whole = config["num_blocks"] * config["block_size"]
             config["max_model_len"] = min(config["max_model_len"], whole)
         return self.pipe.start("vllm", "documented", config)
-
-    def begin(self, **changes):
-        assert self.start(**changes)["ok"]
-
-    def ask(self, name, *prompt, max_tokens, **more):
-        """A request; without a prompt of its own it has 8 tokens."""
-        segments = [list(segment) for segment in prompt or ((name, 8),)]
-        request = {"id": name, "prompt": segments, "max_tokens": max_tokens, **more}
-        assert self.pipe.add(request) == {"ok": True}
-
-    def abort(self, name, *, inside=False):
-        assert self.pipe.abort(name, inside=inside) == {"ok": True}
-
-    def step(self):
-        reply = self.pipe.step()
-        assert reply["ok"], reply["message"]
-        step: Step = reply["step"]
-        return step
-
-    def finish(self, limit=500):
-        """The steps until no request is left."""
-        steps = [self.step()]
-        while steps[-1]["running"] or steps[-1]["waiting"]:
-            assert len(steps) < limit
-            steps.append(self.step())
-        return steps
 
 
 # The release that the model follows is quick to start beside the others.
@@ -86,4 +62,4 @@ def vllm(request):
     except ReleaseError as error:
         pytest.skip(str(error))
     with PipeTarget(prepared.command, env=prepared.env) as pipe:
-        yield Vllm(request.param, pipe)
+        yield Vllm(pipe, request.param)

@@ -18,7 +18,8 @@ from schedproof.model.observation import FIELDS, REQUIRED
 from schedproof.properties.checking.replay import replay
 from schedproof.spec.catalogue import load, select
 
-from .served import CONFIG, RELEASES, SUPPORTED, Step
+from ..served import Step
+from .served import CONFIG, RELEASES, SUPPORTED
 
 NOT_SEEN = {
     *("tkv", "left_pad_blocks", "paused", "reserved_blocks", "slot_blocks"),
