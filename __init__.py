@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 
-# Until the command line handles Ctrl-C (`gate.cli.start`), a traceback of our imports helps nobody.
+# Ctrl-C ends the command without a traceback until `gate.cli.start` handles it.
 if (
     os.path.basename(sys.argv[0]) == "schedproof"
     and signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -197,8 +197,11 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def awaited_pipe(pipe: Path) -> int:
-    """Wait for the reader of a pipe, and return the pipe, open for writing. Raise FileError if
-    nobody reads it; opening it as usual would block until somebody does."""
+    """Open a pipe for writing, once a process reads from it.
+
+    Raises: FileError: after READER_LIMIT seconds, no process reads from the pipe. A plain `open`
+        would wait forever.
+    """
     end = time.monotonic() + READER_LIMIT
     while True:
         with naming_file(pipe):

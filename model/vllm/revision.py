@@ -19,8 +19,8 @@ from .state import Sequence, State
 
 
 def begin(config: VllmConfig, state: State) -> tuple[VllmConfig, State]:
-    """Return the configuration and the state unchanged. The threshold applies in every step
-    (V1-R11), and a preempted request goes behind requests that were set aside (V1-R10)."""
+    """Apply the threshold in every step (V1-R11). A preempted request goes behind requests that
+    were set aside (V1-R10)."""
     if config.long_prefill_token_threshold_adaptive is True:
         config = with_fair_share(config, state)
     return config, cadence.begin(state) if config.holds_prefills else state

@@ -322,8 +322,8 @@ class Names:
         self._told: dict[str, str] = {}  # `_newest` after the last step
 
     def chosen(self, request: Request, unfinished: Collection[str]) -> dict[str, str]:
-        """Return the fields to change when a request is sent to the target. The target sees it
-        under the id that it reuses, or under an id of its own if an unfinished request has that id.
+        """Return the fields to change when a request is sent to the target. The target sees the id
+        that the request reuses or, if an unfinished request has that id, another one.
         """
         taken = {self.of(name) for name in unfinished}
         name = request.sent_as or request.id

@@ -274,7 +274,7 @@ class BeyondPrefixError(Exception):
 
 
 class TooManyPathsError(UndecidedError):
-    """A function has so many paths that they cannot be combined, or cannot even be followed."""
+    """A function has too many paths to follow, or to combine into one term."""
 
 
 def merged(numbers: Numbers, code: Callable[[SymbolicRun], Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Why a few requests stand for any number of requests: the loops treat all requests alike.
+"""Why lemmas about a few requests are taken to hold for any number of requests.
 
 `code_does_only_what_is_defined` follows the code of the step and of the check (`smt.defined`). It
 shows that a loop does the same for each request, and remembers none of the earlier ones. It also

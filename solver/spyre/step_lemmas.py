@@ -237,7 +237,7 @@ def _without(before: State, after: State, name: str, more: int) -> Any:
     "whatever its numbers are."
 )
 def model_decides_by_its_revision(revision: Revision, more: int) -> list[Any]:
-    """Claim that `make_model` keeps the revision, and reads the configuration as it is written.
+    """Claim that `make_model` keeps the revision, and changes no value of the configuration.
 
     With `more` set to 1, this is the lemma's guard, a variant that must fail: it expects None
     instead of the revision.

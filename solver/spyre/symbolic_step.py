@@ -302,7 +302,7 @@ class Step:
             ),
             stubbed(allocator, touch=lambda pool, _: pool),
             # Only a decode step asks how many blocks a request holds. One request that answers is
-            # enough, because the loops treat all requests alike.
+            # enough (`loop_lemmas`).
             stubbed(forward, len=lambda of: length_of(of) if getattr(of, "counts", True) else 0),
             stubbed(release_2_1_2, fits_prompt=room),
             stubbed(release_2_5_2, fits_limit=fits_limit),

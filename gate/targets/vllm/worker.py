@@ -9,8 +9,8 @@ from typing import Any
 
 def sent(scheduler: Any, decision: Any) -> dict[str, Any]:
     """Return the message to the worker about requests. The first model runner keeps preempted
-    requests, and is told when they resume. The second one forgets them. It also forgets everything
-    about a request that is sent again as a new one.
+    requests, and the scheduler tells it when they resume. The second model runner forgets them, and
+    whatever it knew about a request that is sent again as a new one.
     """
     cached = decision.scheduled_cached_reqs
     computed = dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
