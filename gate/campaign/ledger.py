@@ -97,8 +97,8 @@ class Ledger:
         return _shape_of(failure) not in self._smallest
 
     def questions(self) -> dict[str, Shrinking]:
-        """Return the failures to shrink, by item id: for each revision and shape of failure, the
-        smallest one."""
+        """Return the failures that still have to be shrunk, by item id. There is at most one per
+        revision and shape of failure: the smallest."""
         questions = [question for _, (_, question) in sorted(self._smallest.items())]
         return {digest_of(question): question for question in questions}
 
@@ -131,8 +131,10 @@ class Ledger:
 def opened(path: Path, begin: Callable[[Settings | None], Settings]) -> Iterator[Ledger]:
     """Open a ledger for writing.
 
-    `begin` receives the settings of an existing ledger, or None for a new one, and returns the
-    campaign's settings. Raise LedgerError if the file is not a ledger, is in use or is damaged.
+    `begin` is called with the settings of the existing ledger, or with None if the ledger is new.
+    It returns the settings of the campaign.
+
+    Raise LedgerError if the file is not a ledger, is in use or is damaged.
     """
     if path.exists():
         # Check first, so that no lock file is created beside a file that is no ledger.

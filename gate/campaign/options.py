@@ -25,8 +25,8 @@ Pair = tuple[str, str]  # a system and its revision
 
 
 class CampaignOptions(NamedTuple):
-    """The options of the command. An option that is None was not given; the ledger's value then
-    applies."""
+    """The options of the command. None means that an option was not given, so the value in the
+    ledger applies."""
 
     seed: int | None = None
     systems: tuple[str, ...] | None = None

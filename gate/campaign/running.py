@@ -1,8 +1,8 @@
 """Run a campaign: hand out the planned items and record their results.
 
-An item is a search by Hypothesis, or the shrinking of a failure. Both are limited by counts instead
-of seconds. So an item gives the same result on every machine and each time it runs, if the target
-is deterministic.
+An item is either a Hypothesis search or the shrinking of a failure. Both are limited by counts and
+not by time. Therefore, if the target is deterministic, an item gives the same result on every
+machine.
 """
 
 import atexit
@@ -63,8 +63,8 @@ def run_item(item: Item) -> Result:
 def rules_of(
     system: str, revision: str, ids: tuple[str, ...] = (), target: str = "model"
 ) -> tuple[Rule, ...]:
-    """Return the rules that judge the target's runs: those with these ids, or all if `ids` is
-    empty."""
+    """Return the rules that judge the target's runs: the rules with these ids, or all rules if
+    `ids` is empty."""
     is_model = parse_target(target).is_model
     return tuple(
         rule
@@ -145,7 +145,7 @@ def failure_of(scenario: Scenario, broken: Broken) -> Failure:
 
 def _shrink(item: Shrinking) -> Result:
     """Replay a failure, shrink it, and replay the result. If the failure does not occur when all
-    rules judge the run, judge by its own rule alone."""
+    rules judge the run, repeat this with its own rule alone."""
     failure, target = item.failure, target_of(item.target)
     scenario = failure.scenario
     rules: Sequence[Rule] = rules_of(

@@ -55,7 +55,8 @@ def command(
         str | None, typer.Option(help="target to judge, named as for gate  [default: model]")
     ] = None,
     show: Annotated[
-        bool, typer.Option("--report", help="report what the ledger contains, and run nothing")
+        bool,
+        typer.Option("--report", help="report what the ledger contains, without running anything"),
     ] = False,
     out: Annotated[Path, typer.Option(help="folder for counterexamples")] = Path("schedproof-out"),
 ) -> None:
@@ -65,7 +66,7 @@ def command(
     if show:
         running = (budget, items, workers, cluster, seed, system, revision, rule, target)
         if any(value is not None for value in running):
-            raise InputError("--report", "runs nothing; valid together with it: --ledger, --out")
+            raise InputError("--report", "runs nothing; only --ledger and --out are valid with it")
         from ..campaign.ledger import read_ledger
         from ..campaign.report import report
 

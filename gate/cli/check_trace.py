@@ -61,7 +61,10 @@ def command(
         ),
     ] = None,
     max_failures: Annotated[
-        int, typer.Option(help="number of broken runs to show in full, 0 or more; all are counted")
+        int,
+        typer.Option(
+            help="number of broken runs to show in full, 0 or more; further ones are only counted"
+        ),
     ] = 3,
     time_limit: TimeLimit = None,
 ) -> None:
@@ -126,8 +129,8 @@ def count_matches(judge: TraceJudge, run: TraceRun) -> None:
 
 
 def check_options(system: str | None, revision: str | None) -> None:
-    """Raise InputError if either option is invalid. Without a system, a revision of any system
-    is valid."""
+    """Raise InputError if either option is invalid. If no system is given, the revision may belong
+    to any system."""
     if system is not None:
         with option("--system"):
             check_system(system)

@@ -53,8 +53,10 @@ def add(
     expect: Annotated[
         str,
         typer.Option(
-            help="holds: the rule must not be broken again; violates: the rule is known to be "
-            "broken here"
+            help=(
+                "holds: the rule must not be broken again; violates: the rule is known to be "
+                "broken by this scenario"
+            )
         ),
     ] = "holds",
     rule: RuleOption = None,
@@ -147,7 +149,7 @@ def list_entries(
         ),
     ] = False,
 ) -> None:
-    """List the entries of the corpus."""
+    """List a corpus, or the built-in scenarios."""
     if json_file is not None:
         check_file("--json", json_file)
     if builtin:

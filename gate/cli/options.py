@@ -53,10 +53,11 @@ def defaults() -> dict[str, Any]:
 
 
 def with_its_target(context: typer.Context, option: typer.CallbackParam, value: Any) -> Any:
-    """Return the option's value, or None if it comes from the project file but the command line
-    names another target.
+    """Return the option's value. Return None instead if the value comes from the project file but
+    does not suit the target on the command line.
 
-    Such a target, if it is a release or a checkout, has its own system, revision and rules.
+    A release or a checkout on the command line uses its own system, revision and rules, not those
+    that the project file gives for another target.
     """
     name = str(option.name)
     target = context.params.get("target", context.params.get("target_a"))
@@ -75,10 +76,10 @@ def named_target(
     scheduler_cls: str | None = None,
     beyond_start_up: bool = False,
 ) -> TargetSpec:
-    """Return the target that a command line names.
+    """Return the target named on the command line.
 
     If the project file names another target, set `beside_another`, so that printed replay commands
-    name this target.
+    include the target.
     """
     try:
         spec = parse_target(text, path, scheduler_cls)
@@ -100,8 +101,8 @@ def left_out(
 ) -> Sequence[str]:
     """Return the rules to exclude.
 
-    Exclusions in the project file apply only to the system named there, and never to rules that the
-    command line names.
+    Exclusions in the project file apply only to the project's system. They never apply to rules
+    that the command line names.
     """
     if meant_for_another(context, "exclude", system):
         return ()
@@ -117,8 +118,7 @@ def meant_for_another(context: typer.Context, name: str, system: str) -> bool:
 
 
 def project_note(systems: Collection[str]) -> str:
-    """Return a line that says how the project file changes the rules of these systems' gates, or
-    ""."""
+    """Return a line that says how the project file affects the gates of these systems, or ""."""
     given = read_project().given
     system = given.get("system") or _own_system(given.get("target", "")) or first_system()
     keys = [key for key in ("exclude", "deviations", "extra_rules") if key in given]

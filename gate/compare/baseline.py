@@ -1,8 +1,8 @@
 """Baselines: the recorded behaviour of one version of a scheduler, to compare later versions with.
 
-A baseline is a file of gzipped JSON Lines, `schedproof/baseline@1`: a header, a record for each
-scenario with every answer of the target, and a last line with the number of records. Records are
-written one by one, but the file appears only once it is complete.
+A baseline is a file of gzipped JSON Lines in the format `schedproof/baseline@1`. It consists of a
+header, a record for each scenario with all replies of the target, and a last line with the number
+of records. Records are written one by one, but the file appears only once it is complete.
 """
 
 import contextlib
@@ -67,7 +67,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A scenario, the engine and scale that produced it, and the target's answers in order."""
+    """A scenario, the engine and scale that produced it, and the target's replies in order."""
 
     engine: str
     scale: str
@@ -171,7 +171,11 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
             while line := file.readline(LONGEST_LINE):
                 number += 1
                 if not line.endswith(b"\n"):
-                    problem = "longer than any record" if len(line) == LONGEST_LINE else "truncated"
+                    problem = (
+                        "longer than any record can be"
+                        if len(line) == LONGEST_LINE
+                        else "truncated"
+                    )
                     raise FileError(f"{path}: line {number}: {problem}")
                 yield number, line
     except gzip.BadGzipFile as error:
@@ -249,10 +253,12 @@ def record(console: Console, recording: Recording, seed: int, file: Path) -> int
 
 
 def _probe(recording: Recording) -> tuple[Started, list[str], Mapping[str, Any], frozenset[str]]:
-    """Return the target's name and version, the scales that it accepts, the values to fix in every
-    configuration, and the kinds of configuration that it refuses.
+    """Start the target and find out what it accepts. Return its name and version, the accepted
+    scales, the values to fix in every configuration, and the kinds of configuration that the target
+    refuses.
 
-    If it accepts no scale unchanged, the fixed values turn off the features that it refuses.
+    If the target accepts no scale unchanged, the fixed values turn off the features that it
+    refuses.
     """
     request = ProbeRequest(
         recording.target, recording.system, recording.revision, (), recording.fixed
@@ -295,7 +301,8 @@ def replay_baseline(
     file: Path,
     records: Iterator[tuple[int, Record, Scenario]],
 ) -> list[Kept]:
-    """Replay a baseline on the target. For each difference, keep the smallest run that shows it."""
+    """Replay a baseline on the target. For each kind of difference, keep the smallest run that
+    shows it."""
     began = time.monotonic()
     totals: Counter[str] = Counter()
     smallest: dict[str, Kept] = {}

@@ -28,12 +28,13 @@ FORMAT = "schedproof/diff@1"
 
 
 class DiffFinding(msgspec.Struct, frozen=True):
-    """A difference between two targets, in the smallest scenario found. Times are in seconds.
+    """A difference between two targets, in the smallest scenario that shows it. Times are in
+    seconds.
 
-    `shape` is the same in every scenario that shows the difference. `scenario_b` is set if B
-    belongs to another system. `fields` maps every field that differs to its values on A and on B.
-    `seen` counts the runs that show the difference; it is None unless every run was continued to
-    its end.
+    `shape` is the same for every scenario that shows the difference. `scenario_b` is set if B
+    belongs to another system. `fields` maps each field that differs to its values on A and on B.
+    `seen` counts the runs that show the difference; it is None if some runs were not continued to
+    their end.
     """
 
     kind: str
@@ -53,8 +54,8 @@ class DiffFinding(msgspec.Struct, frozen=True):
 
 
 class Compared(msgspec.Struct, frozen=True):
-    """The amount that was compared. `fields` counts, for each field, the steps in which both
-    targets showed it."""
+    """How much was compared. `fields` counts, for each field, the steps in which both targets
+    showed it."""
 
     steps: int
     fields: dict[str, int]
@@ -94,9 +95,9 @@ SHRINK_STEPS = 20_000
 
 
 class Kept(NamedTuple):
-    """A difference, with the smallest scenario found that shows it and the scenario's file.
+    """A difference, the smallest scenario found that shows it, and the scenario's file.
 
-    `recent` contains the steps before it, on both targets. `earlier` is a harmless difference in an
+    `recent` contains the preceding steps on both targets. `earlier` is a harmless difference in an
     earlier step. `seen` is the number of runs that show the difference.
     """
 
@@ -110,11 +111,10 @@ class Kept(NamedTuple):
 
 
 def keep_differences(gate: GateContext, most: int, shrinks: bool = True) -> Iterator[Kept]:
-    """Yield up to `most` of the differences, most serious first. Configurations that only one side
-    refuses come last. Differences are shrunk unless the gate was interrupted.
+    """Yield up to `most` differences, most serious first. Configurations that only one of the
+    targets refuses come last. Differences are shrunk unless the gate was interrupted.
 
-    Raises:
-        TargetBroken: a difference does not occur again in its scenario.
+    Raise TargetBroken if a difference does not occur again in its scenario.
     """
     assert gate.base is not None
     compared = gate.base.compared
@@ -190,8 +190,8 @@ def _smallest(gate: GateContext, noted: Noted, shrinks: bool) -> Kept:
 def differs(
     pair: DifferentialTarget, scenario: Scenario, shape: str, last_step: int
 ) -> Difference | None:
-    """Return the difference of this shape that the scenario shows up to step `last_step`, or
-    None."""
+    """Return the difference of this shape that the scenario shows in the steps up to `last_step`,
+    or None."""
     try:
         replay(pair, scenario, (), last_step=last_step)
     except (ConfigRefused, InputError):
@@ -214,8 +214,8 @@ def write_difference(gate: GateContext, kept: Kept) -> Kept:
 
 
 def finding_of(gate: GateContext, kept: Kept) -> DiffFinding:
-    """Return a difference as data. If B belongs to another system, also write the scenario file
-    for B."""
+    """Return a difference as data. If B belongs to another system, also write a scenario file for
+    B."""
     noted, difference = kept.noted, kept.difference
     return DiffFinding(
         kind=difference.kind,

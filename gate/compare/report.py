@@ -40,7 +40,7 @@ class DiffReporter:
             names = "; ".join(f"{side}: {info.name} {info.version}" for side, info in sides)
             self._dim(f"{names}; scales {', '.join(event.scales)}")
         elif isinstance(event, Notice):
-            self._dim(event.text.replace("the target refuses", "one of them refuses"))
+            self._dim(event.text.replace("the target refuses", "one of the targets refuses"))
         elif isinstance(event, Progress) and self._status is not None:
             of = f" of {event.of}" if event.of else ""
             self._status.update(f"{event.engine}: run {event.runs}{of}, {event.steps} steps")
@@ -122,8 +122,8 @@ def _side_by_side(found: Kept, names: Sequence[str]) -> Table:
 
 
 def sides_of(field: Differing) -> tuple[object, object]:
-    """Return both values without the part that they share. If only the order differs, return
-    them unchanged."""
+    """Return both values without the items that they have in common. If only the order differs,
+    return them unchanged."""
     first, second = only(field.first, field.second), only(field.second, field.first)
     return (first, second) if first or second else (field.first, field.second)
 

@@ -56,13 +56,17 @@ def add_files(adding: Adding, files: Sequence[Path]) -> dict[Path, str]:
 
 
 def add_file(adding: Adding, file: Path) -> None:
-    """Shrink a scenario and add it, unless the corpus has a smaller one with the same failure."""
+    """Shrink a scenario and add it, unless the corpus already has a scenario of at most this size
+    with the same failure."""
     read = scenario_named(str(file))
     steps = read.expect and read.expect.steps
     scenario = replace(read, expect=None)
     adding, outcome = _judge_by_own_rule(adding, file, scenario)
     if outcome.broken and steps and not adding.no_shrink:
-        why = "a smaller scenario would not show the expected steps; valid: --no-shrink"
+        why = (
+            "the file expects certain steps, which a smaller scenario would not show; valid: "
+            "--no-shrink"
+        )
         raise FileError(f"{file}: $.expect.steps: {why}")
     if outcome.broken:
         reported, origin, how = _failure(adding, file, scenario, outcome)
@@ -90,8 +94,8 @@ def minimize_entry(target: Target, spec: str, entry: Entry, say: Say) -> bool:
     expect = entry.scenario.expect
     if expect is not None and expect.steps:
         say(
-            f"{entry.path}: not changed, because it expects steps that a smaller scenario would "
-            "not show"
+            f"{entry.path}: not changed, because it expects certain steps, which a smaller "
+            "scenario would not show"
         )
         return True
     scenario = replace(entry.scenario, expect=None)
@@ -120,7 +124,7 @@ def minimize_entry(target: Target, spec: str, entry: Entry, say: Say) -> bool:
 def minimize(
     target: Target, scenario: Scenario, first: Broken, ids: Sequence[str]
 ) -> tuple[Scenario, str]:
-    """Return the smallest scenario found that has a failure of the same shape, and the number of
+    """Return the smallest scenario found whose failure has the same shape, and the number of
     replays."""
     rules = rules_for(scenario, ids)
     own = shape(first, scenario.request_ids)
@@ -189,7 +193,7 @@ def _witness(
         raise FileError(f"{file}: breaks no rule on {adding.target_spec}; valid: --expect holds")
     if not outcome.finished:
         raise FileError(
-            f"{file}: shows nothing, because the run had not finished after {outcome.steps} steps"
+            f"{file}: inconclusive, because the run had not finished after {outcome.steps} steps"
         )
     reported = (scenario.origin or {}).get("rule")
     rule = adding.rules[0] if adding.rules else reported

@@ -72,14 +72,14 @@ def scenario_named(name: str) -> Scenario:
 
 
 def by_length(system: str) -> dict[str, Scenario]:
-    """Return the system's built-in scenarios, shortest first: a failure should show up in a
-    short run."""
+    """Return the system's built-in scenarios, shortest first, so that failures show up in short
+    runs."""
     return dict(sorted(builtin_scenarios(system).items(), key=lambda item: longest(item[1])))
 
 
 def longest(scenario: Scenario) -> int:
-    """Return an upper bound on the number of steps of a replay, provided that no request has to
-    wait for space."""
+    """Return an upper bound on the number of steps of a replay in which no request has to wait for
+    space."""
     key = scales_of(scenario.system).chunk_key
     chunk = int(scenario.config[key]) if key else MOST
     work = 0
@@ -118,7 +118,7 @@ class FoundOn(msgspec.Struct, frozen=True):
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The keys of `origin` that a corpus needs. Other keys are only for people."""
+    """The keys of `origin` that a corpus needs. Other keys are for readers only."""
 
     rule: str
     shape: str = ""
@@ -147,8 +147,8 @@ class Entry(NamedTuple):
 
     @property
     def failure(self) -> tuple[str, str, str, str]:
-        """The identity of a failure: its system, revision, rule and shape. A witness never has
-        the identity of another entry."""
+        """What identifies a failure: its system, revision, rule and shape. For a witness, this
+        differs from that of every other entry."""
         scenario = self.scenario
         shape = self.shape or file_name(scenario, self.rule)
         return scenario.system, scenario.revision or "", self.rule, shape
@@ -198,8 +198,8 @@ def origin_of(scenario: Scenario, path: str) -> Origin:
 
 
 def add(folder: Path, scenario: Scenario, origin: Origin) -> Path:
-    """Write a scenario into a corpus, whole or not at all. A file with the same name is
-    replaced. The rule must be in the catalogue, since its id becomes part of the file name."""
+    """Write a scenario into a corpus, atomically, and replace a file of the same name. The rule
+    must be in the catalogue, since its id becomes part of the file name."""
     own: dict[str, Any] = msgspec.to_builtins(origin)
     reported = {
         key: value for key, value in (scenario.origin or {}).items() if key not in _OWN_KEYS

@@ -1,10 +1,9 @@
 """`schedproof explore`: explore every behaviour of the chosen scopes, in several processes.
 
-Unfinished explorations are saved and can be resumed. The file of an exploration contains a digest,
-which reveals damage, and then a pickled `Exploration`. Unpickling allows only this package's own
-classes. Only the version that wrote a file can read it, because another version may have another
-model. A digest is not a signature, so never use another user's file
-(`docs/explanation/security.md`).
+Unfinished explorations are saved and can be resumed. The file consists of a digest, which reveals
+damage, and a pickled `Exploration`. Unpickling allows only this package's own classes. Only the
+version that wrote a file can read it, because another version may have another model. A digest is
+not a signature, so never use another user's file (`docs/explanation/security.md`).
 """
 
 import gc
@@ -111,7 +110,11 @@ def chosen_rules(
             )
         if chosen.id == LOCKSTEP:
             raise InputError(
-                "--rule", f"{chosen.id} compares a target with the model; valid: any other rule"
+                "--rule",
+                (
+                    f"{chosen.id} compares a target with the model, and here the model runs "
+                    "alone; valid: any other rule"
+                ),
             )
         if not explored(chosen):
             raise InputError(
@@ -128,7 +131,8 @@ MEMORY_MB = 4096  # for each process, unless the user sets another limit
 
 @dataclass(frozen=True)
 class Budget:
-    """When to stop: `seconds` is for all processes together, and `memory_mb` for each of them."""
+    """The limits of an exploration: `seconds` for all processes together, and `memory_mb` for each
+    of them."""
 
     seconds: float
     memory_mb: int
@@ -148,7 +152,8 @@ class Progress:
 
 @dataclass(frozen=True)
 class Ended:
-    """The end of a part. `why` says why it is incomplete; "" if every behaviour was explored."""
+    """The end of a part. `why` gives the reason if the part is incomplete; it is "" if every
+    behaviour was explored."""
 
     result: ExplorationResult
     why: str
@@ -158,7 +163,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Failed:
-    """A part that could not be explored, with the reason."""
+    """A part that could not be explored, and the reason."""
 
     options: ExploreOptions
     why: str
@@ -232,8 +237,8 @@ def _work(
     budget: Budget,
     ends: float,
 ) -> None:
-    """Explore one part in a separate process. It stops only between two reports, when no state
-    is half expanded."""
+    """Explore one part in a separate process. Stop only between two reports, when no state is
+    partly expanded."""
     gc.set_threshold(100_000, 20, 50)  # states are kept, so garbage collection would find little
     began = reported = time.monotonic()
     try:
@@ -274,8 +279,8 @@ def memory_mb() -> int:
 
 
 def parts_of(options: ExploreOptions, jobs: int) -> list[ExploreOptions]:
-    """Split an exploration for `jobs` processes. Neighbouring limits stay together, because they
-    have most runs in common."""
+    """Split an exploration into work for `jobs` processes. Neighbouring limits stay together,
+    because they have most runs in common."""
     limits = options.scope.limits
     if jobs < 2 or len(limits) < 8:
         return [options]

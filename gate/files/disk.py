@@ -1,4 +1,4 @@
-"""Read users' files, if they are regular and not too large. Write files whole or not at all."""
+"""Read users' files, if they are regular and not too large. Write files atomically."""
 
 import errno
 import json
@@ -19,8 +19,8 @@ Read = TypeVar("Read")
 
 
 class FileError(ValueError):
-    """Raised if a file is invalid. The message has one line, with the file, the JSON path and
-    the value."""
+    """Raised if a file is invalid. The message is one line with the file, the JSON path and the
+    value."""
 
 
 READER_LIMIT = 5.0  # seconds in which somebody has to open a pipe
@@ -47,10 +47,8 @@ def check_regular(path: Path) -> None:
 
 
 def read_text(path: Path, most: int, kind: str) -> str:
-    """Return the text of a file of at most `most` bytes. Error messages call the file a `kind`.
-
-    Raise FileError if the file is not regular, is too large or is not UTF-8.
-    """
+    """Return the text of a file of at most `most` bytes. Messages call such a file a `kind`. Raise
+    FileError if the file is not regular, is too large or is not UTF-8."""
     check_regular(path)
     with naming_file(path, "read"), path.open("rb") as file:
         data = file.read(most + 1)
@@ -72,8 +70,8 @@ def read_toml(path: Path, kind: str) -> dict[str, Any]:
 
 
 def decode_json(data: bytes, place: str, kind: type[Read]) -> Read:
-    """Decode JSON that schedproof has written. Raise a FileError that names `place` if that
-    fails."""
+    """Decode JSON that schedproof has written. Raise a FileError that names `place` if the data is
+    invalid."""
     try:
         value = msgspec.json.decode(data, type=kind)
     except RecursionError:
@@ -101,7 +99,7 @@ def quoted(value: Any) -> str:
 
 
 def located(path: str, error: msgspec.ValidationError, value: Any) -> str:
-    """Return the message `path: value: problem` for a value at `path` that msgspec rejects."""
+    """Return `path: value: problem` for a value at `path` that msgspec rejects."""
     problem, _, place = str(error).rpartition(" - at `$")
     if not problem:
         return f"{path}: {quoted(value)}: {error}"
@@ -142,8 +140,8 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def text_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object as `unique_keys` does. Also raise ValueError for half of a surrogate
-    pair."""
+    """Build a JSON object as `unique_keys` does. Raise ValueError also if a text contains half of a
+    surrogate pair."""
     read = unique_keys(pairs)
     for text in (*read, *_texts([*read.values()])):
         if any("\ud800" <= letter <= "\udfff" for letter in text):
@@ -167,12 +165,12 @@ def write(path: Path, data: bytes) -> None:
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Yield a path to write to. When the block ends, the file appears under its own name, whole or
-    not at all.
+    """Yield a path to write to. When the block ends, rename the file to its own name, so that it is
+    never seen incomplete.
 
-    Two kinds of files are written in place. A path that is not a regular file, such as
-    `/dev/stdout`, must not be replaced by a file. And in some folders, no second file can be
-    created. Raise FileError if the file cannot be replaced.
+    Two kinds of files are written in place: those that are not regular, such as `/dev/stdout`, and
+    those in a folder in which no second file can be created. Raise FileError if the file cannot be
+    replaced.
     """
     real = path.resolve()
     partial = real.with_name(f".{real.name}.{os.getpid()}.partial")
@@ -197,10 +195,10 @@ def whole(path: Path) -> Iterator[Path]:
 
 
 def awaited_pipe(pipe: Path) -> int:
-    """Open a pipe for writing, once a process reads from it.
+    """Wait until a process reads from a named pipe, and open the pipe for writing.
 
-    Raises: FileError: after READER_LIMIT seconds, no process reads from the pipe. A plain `open`
-        would wait forever.
+    A plain `open` would wait forever. Raise FileError if no process reads after READER_LIMIT
+    seconds.
     """
     end = time.monotonic() + READER_LIMIT
     while True:
@@ -219,8 +217,8 @@ def awaited_pipe(pipe: Path) -> int:
 
 @contextmanager
 def naming_file(path: Path | str, what: str = "written to") -> Iterator[None]:
-    """Turn an OSError in the block into a FileError, which says that the file cannot be `what`,
-    such as "read"."""
+    """Turn an OSError in the block into a FileError that says "PATH: cannot be WHAT". `what` is a
+    participle, such as "read"."""
     try:
         yield
     except OSError as error:

@@ -46,8 +46,8 @@ class Row(NamedTuple):
 
 @dataclass
 class Load:
-    """The rows of a file in order of arrival. `unfit` gives the reason for each omitted row.
-    `unused` lists the fields that a scenario cannot express."""
+    """The rows of a file in order of arrival. `unfit` gives a reason for each row that was left
+    out. `unused` lists the fields that a scenario cannot express."""
 
     rows: list[Row]
     unused: list[str]
@@ -83,9 +83,9 @@ def scenario_of_load(
 ) -> Scenario:
     """Return the rows as a scenario, and record in `load.unfit` the rows that cannot run.
 
-    Row 17 becomes the request r17. `setting` is the system, revision and configuration. Raise
-    InputError if the configuration is impossible, a row arrives too late, no row can run, or the
-    run is too large.
+    Row 17 becomes the request r17. `setting` consists of system, revision and configuration. Raise
+    InputError if the configuration is impossible, if a row arrives too late, if no row can run, or
+    if the run is too large.
     """
     system, revision, values = setting
     model = make_model(system, revision, values)
@@ -120,7 +120,7 @@ def scenario_of_load(
 
 
 def prompts_of(rows: Sequence[Row], piece: int) -> list[tuple[Segment, ...]]:
-    """Return the prompts. Two prompts are equal up to the first hash that differs. A prompt
+    """Return the prompts. Two prompts are equal up to the first hash in which they differ. A prompt
     without hashes shares nothing with others."""
     before: dict[int, int | None] = {}
     # Hashes where the prompts branch: prompts may differ before or after them.
@@ -148,8 +148,8 @@ def _prompt(row: Row, piece: int, begins: set[int]) -> tuple[Segment, ...]:
 
 
 def shared_tokens(load: Load, piece: int) -> int:
-    """Return how many prompt tokens belong to a prefix that also occurs in an earlier prompt. Rows
-    that cannot run do not count."""
+    """Return the number of prompt tokens that belong to a prefix of an earlier prompt. Rows that
+    cannot run do not count."""
     seen, shared = dict[int, int](), 0  # for each hash, the number of tokens up to its end
     for row in load.rows:
         if row.number in load.unfit:
@@ -162,7 +162,7 @@ def shared_tokens(load: Load, piece: int) -> int:
 
 
 class _Lines:
-    """The lines of a file as text. `number` is the number of the line read last."""
+    """The lines of a file as text. `number` is the number of the line that was read last."""
 
     def __init__(self, path: Path, file: Any) -> None:
         self._path, self._file, self.number = path, file, 0
@@ -225,7 +225,7 @@ def _check_time(lines: _Lines, place: str, time: float) -> None:
 
 class _Columns(NamedTuple):
     """The columns of a CSV file: the arrival time with its unit, and the lengths. `known` lists
-    columns that such files have but that a scenario cannot express."""
+    columns that may occur in such a file but that a scenario cannot express."""
 
     time: str
     prompt: str

@@ -1,4 +1,4 @@
-"""Read scenario files, with a clear error for an invalid file. Write them whole or not at all."""
+"""Read scenario files, with a clear error for an invalid file. Write them atomically."""
 
 import hashlib
 import json
@@ -75,8 +75,8 @@ def scenario_json(scenario: Scenario) -> str:
 
 
 def write_scenario(scenario: Scenario, folder: Path, rule: str) -> Path:
-    """Write a counterexample to `folder`, whole or not at all. Its name is derived from rule and
-    content. Raise FileError if the folder cannot be written to."""
+    """Write a counterexample to `folder`, atomically. Its file name is derived from the rule and
+    the content. Raise FileError if the folder cannot be written to."""
     path = folder / file_name(scenario, rule)
     with naming_file(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -132,7 +132,7 @@ def _check_expectation(scenario: Scenario) -> None:
     if scenario.expect.holds is False:
         raise InputError(
             "$.expect.holds",
-            "false; valid: true; to expect broken rules, use `violates` with their ids instead",
+            "false; valid: true (to expect broken rules, list their ids in `violates`)",
         )
     for index, entry in enumerate(scenario.expect.steps or ()):
         number = entry.get("step")

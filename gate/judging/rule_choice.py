@@ -46,12 +46,12 @@ def judged_by(
     compare_with: str | None = None,
     exclude: Sequence[str] = (),
 ) -> Sequence[Rule]:
-    """Return the rules to judge: those that --rule selects (such as A,B or ALL-*), or the whole
-    catalogue, without the excluded ones.
+    """Return the rules to judge. These are the rules that --rule selects (such as A,B or ALL-*), or
+    the whole catalogue, without the excluded ones.
 
     `compare_with` is the revision whose model runs alongside the target, or "none". By default it
-    is `revision`, if rule ALL-R07 (lockstep) applies to it. Raise InputError if a rule
-    that the user named cannot be checked here.
+    is `revision`, if rule ALL-R07 (lockstep) applies to it. Raise InputError if a rule that the
+    user named cannot be checked here.
     """
     catalogue = load(system, revision)
     named = (
@@ -94,9 +94,9 @@ def lockstep_of(
 ) -> str | None:
     """Return the revision whose model a scenario is compared with: `compare_with`, or "none".
 
-    It is "none" if the user left it open and the scenario expects another rule to be broken: the
-    first difference from the model would end the run too early. `report` then receives a line that
-    says so.
+    If the user did not choose and the scenario expects another rule to be broken, return "none",
+    because the first difference from the model would end the run too early. In this case, `report`
+    receives a line that says so.
     """
     expected = (scenario.expect and scenario.expect.violates) or (LOCKSTEP,)
     if compare_with or words or LOCKSTEP in expected or target.is_plain_model:
@@ -185,7 +185,7 @@ class OwnRule:
 
 
 def use_rules(path: Path | None) -> None:
-    """Load the rules in a file, which apply from now on; None unloads them."""
+    """Load the rules in a file and apply them from now on. With None, unload them."""
     systems.remove_rules()
     if path is None:
         return
@@ -273,15 +273,15 @@ def _guard(
             raise RuleFault(f"{what}; valid: a rule that only reads them")
         if not is_answer(answer):
             valid = "None or a sentence from broken, True or False from exercised"
-            raise RuleFault(f"{path}: {rule} answers {answer!r:.60}; valid: {valid}")
+            raise RuleFault(f"{path}: {rule} returns {answer!r:.60}; valid: {valid}")
         return answer
 
     return checked
 
 
 def _read_by_all(history: RunHistory, step: Step) -> bytes:
-    """Return the state that every rule reads, to detect whether a user's rule changes it. Leave
-    out the per-request state: copying it in every step would take too long."""
+    """Return the state that all rules read, to detect whether a user's rule changes it. The state
+    of each request is left out: copying it in every step would take too long."""
     return msgspec.json.encode((dict(history.config), [*history.live], step))
 
 

@@ -49,7 +49,7 @@ def read_scenario(path: Path | str) -> Scenario:
 
 
 def write_scenario(scenario: Scenario, folder: Path | str, name: str = "scenario") -> Path:
-    """Write a scenario into a folder, whole or not at all. Its content determines the file name.
+    """Write a scenario into a folder, atomically. Its content determines the file name.
 
     Raises:
         FileError: the folder cannot be written to.
@@ -92,7 +92,7 @@ def open_target(
 
 
 class _ObjectTarget:
-    """Wrap a user's object, so that its arguments and replies are the same as through a pipe. The
+    """Wrap a user's object, so that its arguments and replies are as if sent through a pipe. The
     object may keep or change its arguments."""
 
     def __init__(self, target: Target) -> None:
@@ -287,8 +287,8 @@ def judge(
 
 @contextmanager
 def _arguments() -> Iterator[None]:
-    """Inside the `with` block, make input errors name the Python argument instead of the
-    command-line option."""
+    """Within the block, make input errors name the Python argument instead of the command-line
+    option."""
     try:
         yield
     except InputError as error:

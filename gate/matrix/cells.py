@@ -1,7 +1,7 @@
 """Judge each release in each configuration, with one gate in its own process.
 
-Results are kept in a folder, so that a repeated command resumes. The matrix shows which releases
-break which rules. It is written as data (`schedproof/matrix@1`) and as a page.
+Results are kept in a folder, so that the same command can be run again to resume. The matrix shows
+which releases break which rules. It is written as data (`schedproof/matrix@1`) and as a page.
 """
 
 import json
@@ -60,7 +60,7 @@ class Cell(NamedTuple):
 
 
 class CellVerdict(NamedTuple):
-    """A cell with its verdict, or with a line that says why it has none."""
+    """A cell with its verdict, or with one line that says why there is none."""
 
     cell: Cell
     verdict: Verdict | None
@@ -268,7 +268,8 @@ class Matrix(msgspec.Struct, frozen=True):
 
 
 def matrix_of(judged: Sequence[CellVerdict], profile: str, seed: int) -> Matrix:
-    """Return the matrix of these cells. The releases of each package must be in order."""
+    """Return the matrix of these cells. The releases of each package must be in order, oldest
+    first."""
     by_kind: dict[tuple[str, str], list[CellVerdict]] = {}
     for result in judged:
         name, _, configuration = _place(result)

@@ -18,9 +18,9 @@ from .outcome import breaks, broken_off, out_of_date
 class GitHub:
     """Print annotations on a console, and append the verdict to the file `summary`.
 
-    The target's output could contain workflow commands. So GitHub's runner is told to ignore them
-    between annotations. Only `token` makes the runner accept commands again, so it must be hard to
-    guess. Paths are shown relative to `workspace`.
+    The target's output could contain workflow commands, so GitHub's runner is told to ignore
+    commands between annotations. It accepts commands again only after `token`, which must therefore
+    be hard to guess. Paths are shown relative to `workspace`.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class GitHub:
             self._judged(event.verdict)
 
     def close(self) -> None:
-        """Let the runner accept workflow commands again."""
+        """Make the runner accept workflow commands again."""
         if self._silent:
             self._print(f"::{self._token}::")
             self._silent = False

@@ -34,7 +34,7 @@ SUMMARY = "GITHUB_STEP_SUMMARY"
 
 
 class FoundLine(msgspec.Struct, frozen=True, tag="found", tag_field="event"):
-    """A line that --ndjson writes for a finding, with the command that replays it."""
+    """A line that --ndjson writes for a finding, with the command that replays the finding."""
 
     finding: Finding
     replay: str
@@ -153,7 +153,8 @@ def check_report_options(options: ReportOptions, inputs: Mapping[str, Path | Non
 
 
 def _ends(file: Path) -> bytes:
-    """Return the beginning and the end of a file. Every report names schedproof in one of them."""
+    """Return the beginning and the end of a file. In a file that schedproof wrote, one of them
+    names schedproof."""
     with naming_file(file, "read"), file.open("rb") as opened:
         begin = opened.read(ENDS)
         opened.seek(max(file.stat().st_size - ENDS, len(begin)))
@@ -161,8 +162,8 @@ def _ends(file: Path) -> bytes:
 
 
 def clear_reports(options: ReportOptions) -> None:
-    """Remove the reports of an earlier gate. Otherwise they could be mistaken for reports of this
-    gate if it is refused or killed."""
+    """Remove the reports of an earlier gate. If this gate is refused or killed, they could be
+    mistaken for its own."""
     for file in options.files().values():
         if file.is_file():
             with suppress(OSError):  # if the folder allows no change, the gate overwrites the file
@@ -177,8 +178,8 @@ def reporters(
     printer: type[Terminal] = Terminal,
     page: Report | None = None,
 ) -> Iterator[FanOutReporter]:
-    """Open the requested reporters. The console's reporter comes last: printing fails if nobody
-    reads the output, and the files should be written all the same."""
+    """Open the requested reporters. The console's reporter comes last: if nobody reads its output,
+    printing fails, but the files should be written all the same."""
     with ExitStack() as open_reports:
         chosen: list[Report] = []
         if options.ndjson is not None:

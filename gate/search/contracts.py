@@ -31,8 +31,8 @@ START_UP = 20.0  # seconds that a new process may take to import CrossHair on a 
 
 
 class Claim(NamedTuple):
-    """What an engine claims about a contract. `holds` is true if it explored every path and found
-    no counterexample. `why` contains the counterexample, or says why there is no answer."""
+    """The answer of an engine about a contract. `holds` means that the engine explored every path
+    without a counterexample. `why` is the counterexample, or the reason why there is no answer."""
 
     holds: bool
     why: str = ""
@@ -108,7 +108,8 @@ def by_crosshair(name: str, seconds: float) -> Iterator[Claim]:
 
 
 def by_hypothesis(name: str, seconds: float) -> Iterator[Claim]:
-    """Yield what Hypothesis claims about a contract. CrossHair provides its examples."""
+    """Check a contract with Hypothesis, on examples from CrossHair, and yield Hypothesis' claim
+    about it."""
     contract = contracts()[name]
     tried: dict[str, Any] = {}
     set_hypothesis_home()

@@ -1,6 +1,6 @@
 """`schedproof search` for rules that lemmas decide (`solver.systems.proofs_of`).
 
-It first proves the lemmas, and then shows counterexamples for the cases that they leave open.
+The lemmas are proven first. Then come counterexamples for the cases that the lemmas leave open.
 """
 
 import importlib.util
@@ -63,7 +63,7 @@ def run_proofs(
 
     A counterexample that breaks only another rule is shown, but does not count against this one.
     `block` is the block size in tokens, or None for any size. `certificate` is an empty folder for
-    the lemmas and cvc5's proofs of them.
+    the lemmas and for cvc5's proofs of them.
     """
 
     def say(line: str) -> None:
@@ -95,7 +95,7 @@ def run_proofs(
 
 
 def answer(proof: RuleProof, lemmas: Sequence[Discharged]) -> Iterator[str]:
-    """Yield lines that say what the lemmas prove, for which code, and under which assumptions."""
+    """Yield lines that say what the lemmas prove, about which code, and under which assumptions."""
     if not lemmas or any(lemma.status != "proven" for lemma in lemmas):
         yield "no answer, because an answer needs a proof of every lemma"
         return
@@ -186,7 +186,7 @@ def _counterexamples(
 
 
 def _show(say: Say, name: str, rule: str, found: Scenario | ScenarioPair | None, out: Path) -> int:
-    """Replay and show a run that a proof names. Return the exit code."""
+    """Replay and show a run that belongs to a proof. Return the exit code."""
     if found is None:
         say(f"a run: {name}")
         say("  inconclusive: no such run was found")

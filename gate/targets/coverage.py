@@ -1,9 +1,9 @@
 """Record which lines of its functions a target runs, from within the target's process.
 
 When a counted module is imported, each statement in its functions gets a probe, much as pytest
-rewrites assertions. A probe sets one byte of a file that is mapped into memory. So the target need
-not cooperate, every run is counted, and nothing is lost if the process crashes or is killed. A
-tracer (`sys.settrace`) would be several times slower.
+rewrites assertions. A probe sets one byte of a file that is mapped into memory. Therefore the
+target need not cooperate, every run is counted, and nothing is lost if the process crashes or is
+killed. A tracer (`sys.settrace`) would be several times slower.
 
 Standard library only: this file also runs inside the environment of a release under test.
 """
@@ -47,7 +47,7 @@ class Function(NamedTuple):
 
 
 class Entered(NamedTuple):
-    """A module, and for each of its probes, whether any process passed it."""
+    """A module and its probes; for each probe, whether any process has passed it."""
 
     path: str
     module: str
@@ -100,7 +100,7 @@ def _called(node: ast.expr) -> str:
 
 
 def is_code(statement: ast.stmt) -> bool:
-    """Return whether a statement does something, unlike a docstring, `...` or `global`."""
+    """Return whether a statement does something. A docstring, `...` and `global` do not."""
     if isinstance(statement, ast.Expr):
         return not isinstance(statement.value, ast.Constant)
     return not isinstance(statement, ast.Global | ast.Nonlocal)
@@ -188,7 +188,7 @@ def entered(folder: Path) -> list[Entered]:
 
 
 def unite(*parts: Iterable[Entered]) -> list[Entered]:
-    """Return the probes that were passed in at least one part, by module."""
+    """Return, by module, the probes that were passed in any of the parts."""
     passed: dict[tuple[str, str], bytes] = {}
     for path, module, probes in chain(*parts):
         passed[path, module] = _either(passed.get((path, module), b""), probes)
@@ -196,10 +196,10 @@ def unite(*parts: Iterable[Entered]) -> list[Entered]:
 
 
 class Interval:
-    """Record which probes a target's processes pass between two calls of `take`.
+    """Records which probes a target's processes pass between two calls of `take`.
 
-    `take` resets the probes. When the block ends, all probes passed since its beginning are written
-    back to the folder, so that later readers see them.
+    `take` resets the probes. When the block ends, all probes that were passed in it are written
+    back to the folder for later readers.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -248,8 +248,11 @@ def _write(file: Path, probes: bytes) -> None:
 
 
 def _either(some: bytes, others: bytes) -> bytes:
-    """Combine two recordings of a module's probes: a probe was passed if either recording says so.
-    If the recordings differ in length, the module changed in between; return the later one."""
+    """Combine two recordings of a module's probes: a probe counts as passed if it was passed in
+    either of them.
+
+    If the lengths differ, the module changed between the recordings; return the later one.
+    """
     if len(some) != len(others):
         return others
     return bytes(map(operator.or_, some, others))
@@ -258,7 +261,8 @@ def _either(some: bytes, others: bytes) -> bytes:
 class _Finder:
     """Find modules with the other finders, and make their loaders count lines.
 
-    It counts the modules of `packages`, and those modules in `folders` that are not installed.
+    Lines are counted in the modules of `packages`, and in modules in `folders` that are not
+    installed.
     """
 
     def __init__(self) -> None:

@@ -34,11 +34,12 @@ STEPS_OF_A_NET = 1 << 25
 
 @dataclass
 class Cast:
-    """A vectorized search. It runs batches of random loads, called nets; each load of a net is a
-    lane.
+    """A vectorized search. It runs batches of random loads, called nets; each load of a net is
+    called a lane.
 
-    `config` is the configuration of every net; None draws one for each net. With `published`, only
-    block sizes that releases accept are drawn. `runs` and `steps` count the lanes and steps so far.
+    `config` is the configuration of every net, or None to draw one for each net. With `published`,
+    only block sizes that releases accept are drawn. `runs` and `steps` count the lanes run and the
+    steps taken so far.
     """
 
     rule: str
@@ -100,7 +101,7 @@ def run_vectorized(
 
 
 def read_cast(rule: str, revision: str | None, changes: Sequence[str]) -> Cast:
-    """Return the search that the options describe. If they set a length, all nets share one
+    """Return the search that the options describe. If they set a length, every net has the same
     configuration."""
     from ....model.spyre.lanes import REVISIONS, read_rules
 

@@ -55,15 +55,15 @@ TERMS = (
     "  term: the largest tkv that one request can reach, by the formula",
     "  walk: in ascending order of terms, the formula compares (requests still to come) x term "
     "with the limit, until it has an answer",
-    "  a lemma for any number of requests is about one or two of them, in any batch; the code "
-    "runs with as many requests as the lemma's name says",
+    "  a lemma for any number of requests is about one or two of them, in any batch; the code is "
+    "run with the number of requests in the lemma's name",
 )
 
 
 @dataclass
 class VolumeSearch:
-    """A question about a rule, and where to report the answer. `block` is the block size in
-    tokens, or None for any size. `also` is a second target on which to replay."""
+    """A question about a rule, and where to report its answer. `block` is the block size in tokens,
+    or None for any size. `also` is a second target to replay on."""
 
     console: Console
     rule: str
@@ -142,8 +142,8 @@ def run_search(search: VolumeSearch) -> int:
 
 
 def run_own(search: VolumeSearch) -> int:
-    """Decide whether a user's formula is sound. If not, show a run that exceeds the limit, and
-    by how much. The run has lengths of a few tokens, so that it is easy to follow."""
+    """Decide whether a user's formula is sound. If it is not, show a run that exceeds the limit,
+    and by how much. The run's lengths are only a few tokens, so that it is easy to follow."""
     setting = search.setting
     search.say(f"search {search.rule}, {_describe(setting)}")
     if _proven_first(search):
@@ -407,8 +407,9 @@ def _write(search: VolumeSearch, scenario: Scenario, name: str) -> Path:
 def _replay_run(
     search: VolumeSearch, arrivals: list[Any], most: Callable[[Step], int] | None = None
 ) -> int:
-    """Replay the solver's run on the model and show it. Shrink it and stop at its first step
-    over the limit; with `most`, do not shrink it, and stop at its worst step."""
+    """Replay the solver's run on the model and show it. Without `most`, the run is shrunk and stops
+    at its first step over the limit. With `most`, the run is not shrunk and stops at its worst
+    step."""
     scenario = _scenario(search, arrivals)
     [rule] = select(load("spyre"), [search.rule])
     return counterexample.show(

@@ -73,7 +73,7 @@ def filled(path, settings=SETTINGS, items=60):
         ),
         (
             ["--report", "--budget", "1h"],
-            "--report: runs nothing; valid together with it: --ledger, --out",
+            "--report: runs nothing; only --ledger and --out are valid with it",
         ),
         (["--report", "--ledger", "none"], "none: there is no such file; valid: the ledger of "),
     ],
