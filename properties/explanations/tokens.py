@@ -1,4 +1,4 @@
-"""The cause of a wrong hit or a crossed limit: tokens in a bar, or a curve."""
+"""Explain a wrong hit by a bar of tokens, and a crossed limit by a curve."""
 
 import re
 
@@ -31,8 +31,8 @@ def hit_cause(failure: Failure) -> Cause | None:
 
 
 def _hits(failure: Failure) -> dict[str, int]:
-    """Return the prefix hits of the step. If a request ends in it, its hit is no longer shown, and
-    is inferred from its tokens."""
+    """Return the prefix hits of the step. If a request ends in the step, its hit is no longer
+    shown, and is computed from its tokens."""
     step, requests = failure.last, failure.history.requests
     gone = [name for name in step.finished or () if name in requests and name in step.scheduled]
     unseen = {name: requests[name].computed - step.scheduled[name] for name in gone}
@@ -163,5 +163,5 @@ def _joined_last(failure: Failure) -> list[str]:
 
 
 def _of(request: RequestHistory, other: RequestHistory) -> int:
-    """Return how many leading tokens of a request the other request has computed."""
+    """Return how many of the first tokens of a request the other request has computed."""
     return min(in_common(request, other), other.max_computed)

@@ -211,7 +211,7 @@ def reaches_the_maximum(history: RunHistory, step: Step) -> bool:
 
 def overtaken(history: RunHistory, step: Step) -> str | None:
     """First come, first served: no request starts while an earlier one has never been scheduled
-    (GEN-R04). A request that can never run does not count."""
+    (GEN-R04). Requests that can never run do not count."""
     if history.config["order"] != "fcfs":
         return None
     waits: RequestHistory | None = None
@@ -272,7 +272,7 @@ def one_is_preempted(history: RunHistory, step: Step) -> bool:
 
 
 def _starting(history: RunHistory, step: Step) -> list[RequestHistory]:
-    """Return the scheduled requests, without those whose tokens a connector has loaded."""
+    """Return the scheduled requests, except those whose tokens a connector has loaded."""
     requests = [history.live[name] for name in step.scheduled if name in history.live]
     return [request for request in requests if not request.tokens_loading]
 

@@ -1,9 +1,10 @@
 """The tokens that each request computes: the budget, the cap, when a token is emitted, and the
 throughput that a step reports.
 
-Source: continuous-batching page, "Two scheduling paths" and "What the scheduler picks each step",
-"What the scheduler hands back" and "Gotchas"; the code at HEAD for the emission. If LLMServingSim's
-documentation page states a rule as vLLM's documents do, the rule shares vLLM's predicate.
+Source: continuous-batching page, "Two scheduling paths", "What the scheduler picks each step",
+"What the scheduler hands back" and "Gotchas"; for the emission, the code at HEAD. If
+LLMServingSim's page states a rule in the same way as vLLM's documents, the rule uses vLLM's
+predicate.
 """
 
 from ....model.observation import Step
@@ -32,8 +33,9 @@ def queue(history: VllmRun) -> list[VllmRequestHistory]:
 
 
 def away(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """Return whether a request cannot be scheduled before a batch in flight completes: on the page,
-    if it is in such a batch; at HEAD, if all its known tokens are in flight or computed."""
+    """Return whether a request cannot be scheduled before a batch in flight completes. On the page,
+    this is so if it is in such a batch; at HEAD, if all its known tokens are in flight or computed.
+    """
     if history.revision == PAGE:
         return in_flight.computed_still(history, request)
     return request.started and request.computed >= request.prompt + request.emitted
@@ -82,7 +84,7 @@ def seat_left(history: VllmRun, step: Step) -> bool:
 
 @once
 def waited(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the requests that were not running and were not scheduled, by arrival."""
+    """Return the requests that were not running and were not scheduled, in order of arrival."""
     running = {request.id for request in ran_before(history)}
     return [
         request
@@ -92,9 +94,8 @@ def waited(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def whole(history: VllmRun, request: VllmRequestHistory, last: int = 0) -> int:
-    """Return how many blocks a request may need in all. Its last token is never computed, so it
-    counts only if `last` is 1.
-    """
+    """Return how many blocks a request may need altogether. Its last token is never computed, so it
+    counts only if `last` is 1."""
     return blocks_for(history, request.prompt + request.max_tokens - 1 + last)
 
 

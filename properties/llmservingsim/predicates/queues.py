@@ -2,8 +2,8 @@
 
 Source: continuous-batching page, "What the scheduler picks each step", "Chunked prefill", "Prefill
 priority" and "Gotchas"; serving/core/scheduler.py at HEAD, which follows vLLM V1: running requests
-come first, and the last of them is preempted. Rules that HEAD shares with vLLM's documents use
-vLLM's predicates.
+come first, and the last of them is preempted. Rules that HEAD has in common with vLLM's documents
+use vLLM's predicates.
 """
 
 from ....model.observation import Step
@@ -147,7 +147,8 @@ def _gets_nothing(who: list[VllmRequestHistory], why: str) -> str | None:
 
 
 def left_out(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the requests that were left out of the batch although nothing kept them out.
+    """Return the requests that were left out of the batch although nothing prevented them from
+    running.
 
     Of the possible cache hits, only those shared with running requests count.
     """

@@ -150,10 +150,11 @@ def table_wrong(history: RunHistory, step: Step) -> str | None:
 
 
 def _with_the_next(history: RunHistory, computed: int) -> int:
-    """Return the number of blocks, including the block of the next token.
+    """Return the number of blocks for these tokens and the next token.
 
-    In the deck, a sequence takes that block as soon as the previous one is full: "256 tokens so far
-    … at boundary → new block". In the release, it takes the block with the next token.
+    In the deck, a sequence takes the next token's block as soon as the previous block is full: "256
+    tokens so far … at boundary → new block". In the release, it takes the block together with the
+    token.
     """
     more = history.revision == WHOLE_PROMPTS
     return blocks_for(history, computed + more)

@@ -93,8 +93,8 @@ class VllmFeatures(Features):
         return (*loading, *turns, *(("finished",) if blocked.can_be(config) else ()))
 
     def may_forget(self, config: Config) -> bool:
-        """Return whether requests can find the tokens of ended ones only in blocks that still hold
-        them."""
+        """Return whether requests can find the tokens of ended requests only in blocks that still
+        contain them."""
         if not prefix_hits.caches(config):
             return True
         return in_flight.depth(config) == 1 and not loads.are_made(config)
@@ -106,7 +106,8 @@ class VllmFeatures(Features):
         return in_flight.completes(history, step)
 
     def hit(self, history: RunHistory[Any], step: Step, account: RequestHistory) -> int | None:
-        """Return how many tokens a request finds in the cache or has loaded; None if unknown."""
+        """Return how many tokens a request finds in the cache or has loaded, or None if the number
+        is unknown."""
         config, request = history.config, of(account)
         if synchronous.loads_blindly(history, step, request):
             return loads.offered(config, request)
@@ -128,7 +129,7 @@ class VllmFeatures(Features):
 
     def loads_in(self, history: RunHistory[Any], step: Step) -> list[tuple[RequestHistory, int]]:
         """Return the requests whose load begins, each with the number of tokens that it loads
-        without a failure."""
+        successfully."""
         if loads.are_synchronous(history.config):
             new = synchronous.load_now(history, step)
             return [(request, loads.offered(history.config, request)) for request in new]
@@ -171,9 +172,9 @@ class VllmFeatures(Features):
         return bool(of(account).turns)
 
     def idle_steps(self, history: RunHistory) -> int:
-        """Return how many steps may be idle because the pipeline fills up or the connector has not
-        answered. Requests that have ended since the first of these steps may have waited as well.
-        """
+        """Return how many steps may be idle while the pipeline fills up or because the connector
+        has not answered. Requests that have ended since the first of these steps may have waited as
+        well."""
         since = history.step - history.barren_steps
         waits = loads.deferrals(
             of(request)

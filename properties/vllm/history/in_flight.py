@@ -22,7 +22,7 @@ def depth(config: Config) -> int:
 def completes(history: VllmRun, step: Step) -> Collection[str]:
     """Return the requests whose decision completes in this step.
 
-    That is the step's own decision or, if several are in flight, the oldest one, provided that the
+    This is the step's own decision or, if several are in flight, the oldest one, provided that the
     worker reports.
     """
     if history.features.depth(history.config) == 1:
@@ -86,8 +86,8 @@ def drop(history: VllmRun, names: Collection[str]) -> None:
 
 
 def _coming(config: Config, request: VllmRequestHistory | None, requests: int) -> Coming | None:
-    """Return the token that a decision will emit for a request; None if it does not compute all
-    known tokens."""
+    """Return the token that a decision will emit for a request, or None if the decision does not
+    compute all known tokens."""
     if request is None or request.computed < request.num_tokens:
         return None
     if not speculation.drafts(config):
@@ -103,8 +103,8 @@ def _with_a_token(flight: Flight) -> dict[str, Coming]:
 def reports(history: VllmRun, step: Step) -> bool:
     """Return whether the worker reports in this step.
 
-    It does if the pipeline is full or if there was nothing to compute. It may also report early, in
-    up to `early_completions` consecutive steps.
+    The worker reports if the pipeline is full or if there was nothing to compute. It may also
+    report early, in up to `early_completions` consecutive steps.
     """
     if step.completes is not None:  # a recording decides this
         return step.completes
@@ -143,14 +143,14 @@ def passed_over(config: Config, request: VllmRequestHistory) -> bool:
 
 
 def computed_still(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """Return whether a decision in flight still computes this request, which does not run any
-    more."""
+    """Return whether a decision in flight still computes this request, which is no longer
+    running."""
     return any(request.id in flight for flight in state_of(history).flights)
 
 
 def deliver(request: VllmRequestHistory, tokens: int, coming: Coming) -> None:
-    """Record that tokens in flight have arrived. If the request was preempted in the meantime, it
-    must compute these tokens again, along with all others."""
+    """Record that tokens in flight have arrived. A request that was preempted in the meantime must
+    compute these tokens again, along with all others."""
     request.tokens_in_flight = max(request.tokens_in_flight - min(tokens, 1), 0)
     request.drafts_in_flight = max(request.drafts_in_flight - coming.drafts, 0)
     if not request.started:

@@ -1,7 +1,7 @@
 """Synchronous loads: a connector fills a request's blocks in the step in which the request starts.
 
-If such a load fails, the step has computed its tokens from blocks without content. Every request
-that found or loaded some of these blocks then continues from the start of the first of them.
+If such a load fails, the step has used blocks without content to compute tokens. Every request that
+found or loaded some of these blocks then continues from the start of the first of them.
 
 Source: release 0.33.0, KVConnectorBase_V1.get_num_new_matched_tokens, and the scheduler's comments
 on blocks that failed to load.
@@ -36,7 +36,8 @@ def load_now(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def loaded_now(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Return how many tokens of a starting request the connector has; its hit includes them."""
+    """Return how many tokens of a starting request the connector has. The request's hit includes
+    them."""
     if request not in load_now(history, step):
         return 0
     return loads.offered(history.config, request)
@@ -53,8 +54,8 @@ def loads_blindly(history: VllmRun, step: Step, request: VllmRequestHistory) -> 
 
 
 def loads_surely(history: VllmRun, step: Step, request: VllmRequestHistory) -> int | None:
-    """Return how many tokens a request loads in this step if its hit is not shown, or None if it
-    may have found more of them in the cache."""
+    """Return how many tokens a request loads in this step if its hit is not shown. Return None if
+    it may have found more of them in the cache."""
     tokens = loads.offered(history.config, request)
     begins = request.parked_since in (None, history.step) and not request.started
     if not tokens or not begins or request.id not in step.scheduled:
@@ -94,9 +95,9 @@ def table(history: VllmRun, step: Step, name: str) -> Blocks:
 
 @once
 def unloaded(history: VllmRun, step: Step) -> Mapping[str, frozenset[int]]:
-    """Return the blocks that certainly get no content because their load fails in this step (key
-    `certain`), and the blocks that perhaps get none (key `possible`). Blocks that may have been
-    found in the cache are not certain."""
+    """Return the blocks that get no content because their load fails in this step: those that
+    certainly get none (key `certain`), and those that perhaps get none (key `possible`). Blocks
+    that may have been found in the cache are not certain."""
     config, size = history.config, int(history.config["block_size"])
     certain: set[int] = set()
     possible: set[int] = set()
@@ -130,7 +131,7 @@ def affected(history: VllmRun, step: Step, blocks: frozenset[int]) -> dict[str, 
 
 def may_fall_back(history: VllmRun, step: Step) -> dict[str, int]:
     """Return the requests that may lose blocks to a load that fails in this step, each with the
-    number of tokens before the first of these blocks."""
+    number of its tokens before the first of these blocks."""
     size = int(history.config["block_size"])
     found = affected(history, step, unloaded(history, step)["possible"])
     for request in failing(history, step):

@@ -1,5 +1,5 @@
-"""LoRA adapters: a step uses a limited number of them, and a request without a slot does not delay
-others.
+"""LoRA adapters: a step uses a limited number of them, and a request without an adapter slot does
+not delay others.
 
 Source: release 0.33.0: LoRAConfig.max_loras, Scheduler.schedule.
 """

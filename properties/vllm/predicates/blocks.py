@@ -103,8 +103,8 @@ def shared_wrongly(history: VllmRun, step: Step) -> str | None:
 
 
 def _computes_again(history: VllmRun, step: Step, names: set[str]) -> bool:
-    """Return whether one of these requests computes tokens that failed to load. With several
-    groups, it also computes the tokens that it had found in the cache."""
+    """Return whether one of these requests recomputes tokens that failed to load. With several
+    groups, it also recomputes the tokens that it found in the cache."""
     both = [history.live[name] for name in names if name in history.live]
     if groups.are_several(history.config) and any(loads.may_fail(request) for request in both):
         return True
@@ -179,7 +179,7 @@ def _shared_with_running(history: VllmRun, step: Step) -> dict[str, int]:
 
 
 def _starting_plainly(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the starting requests if the configuration has none of these: several decisions in
+    """Return the starting requests, unless the configuration has any of these: several decisions in
     flight, drafts, a connector, an encoder, or more than one KV group. Sessions between two turns
     are left out, since they do not look up the cache."""
     config = history.config
@@ -254,8 +254,8 @@ def _drafters_hits(
     history: VllmRun, step: Step
 ) -> Iterator[tuple[VllmRequestHistory, int, int, int]]:
     """Yield each starting request with three numbers of leading tokens: the length of its hit; the
-    most tokens that some request has computed, without the last token; and the most of these after
-    which some request had the same next token."""
+    largest number of its tokens that some request has computed, without the last token; and the
+    largest such number after which some request had the same next token."""
     for request, hit in first_hits(history, step):
         shared = known = 0
         for other in history.requests.values():

@@ -125,8 +125,9 @@ def _places(
     """Return the smallest and the largest length, in blocks, of a request's table in a group after
     the first.
 
-    The number of its blocks in full attention determines both. The last of those has at least one
-    token, which may belong to a drafter's lookahead. A Mamba group also has a place for each draft.
+    Both follow from the number of its blocks in full attention. The last of those blocks has at
+    least one token, which may belong to a drafter's lookahead. A Mamba group also has a place for
+    each draft.
     """
     drafts = speculation.drafts(history.config) if is_mamba(history, number) else 0
     if is_mamba(history, number) and not caches(history.config):
@@ -167,13 +168,13 @@ def _with_hit(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def not_loaded(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the requests that start in this step and load nothing, so that they skip only cached
-    tokens."""
+    """Return the requests that start in this step without a load, so that all tokens that they skip
+    are cached."""
     return [request for request in admitted(history, step) if not request.tokens_loading]
 
 
 def hit_not_whole(history: VllmRun, step: Step) -> str | None:
-    """Those blocks of a hit that a group reads hold the request's own tokens in this group
+    """The blocks of a hit that a group reads contain the request's own tokens in this group
     (V1-R53)."""
     known = groups_after(history, step)
     for request, number, table, first in _hits(history, step):
@@ -214,8 +215,8 @@ def admitted_without_room(history: VllmRun, step: Step) -> str | None:
     """The blocks that a request needs for its admission are free (V1-R54).
 
     Without reserve_full_isl, these are the blocks of its first chunk in every group. With it, they
-    are the blocks of all its tokens; in a group with a window, only as many as it ever holds at
-    once.
+    are the blocks of all its tokens, but in a group with a window, only as many as the group ever
+    holds at once.
     """
     for request, needed, free in rooms(history, step):
         if needed > free:
@@ -267,7 +268,7 @@ def rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, in
 
 
 def reserved(history: VllmRun, group: Group, tokens: int, hit: int) -> int:
-    """Return how many blocks an admission reserves in a group for a request of this many tokens, of
+    """Return how many blocks an admission reserves in a group for a request of `tokens` tokens, of
     which `hit` are cached."""
     whole = group.blocks_for(tokens)
     places = whole if group.kind == MAMBA else at_most(history.config, group, tokens)
@@ -323,13 +324,12 @@ def groups_hold_something(history: VllmRun, step: Step) -> bool:
 
 @once
 def held_of(history: VllmRun, step: Step) -> dict[str, int]:
-    """Map each starting request to the number of tokens that it must find. These tokens end at the
-    last place where a hit may end and where a running request holds, in each group, all blocks that
-    are read there.
+    """Map each starting request to the number of tokens that it must find.
 
-    With a drafter that reads ahead, the two requests must share the tokens up to the next such
-    place. Blocks of a decision that has not completed do not count, since they may not be published
-    yet.
+    A hit may end only at certain places. The tokens that must be found end at the last of these
+    places at which a running request still has, in each group, all blocks that are read there. With
+    a drafter that reads ahead, the two requests must share the tokens up to the next such place.
+    Blocks of a decision that has not completed do not count, since they may not be published yet.
     """
     config, starting = history.config, admitted(history, step)
     shared = {request.id: 0 for request in starting}
@@ -355,8 +355,8 @@ def held_of(history: VllmRun, step: Step) -> dict[str, int]:
 def _holds_hit(
     history: VllmRun, step: Step, other: VllmRequestHistory, end: int, beyond: int
 ) -> bool:
-    """Return whether a request holds, in each group after the first, the blocks that a hit of `end`
-    tokens reads, plus one if the drafter reads ahead."""
+    """Return whether a request has, in each group after the first, the blocks that a hit of `end`
+    tokens reads, plus one block if the drafter reads ahead."""
     tables, known = (step.group_blocks or {}).get(other.id, ()), state_of(history).groups
     if len(tables) < len(further(history.config)):
         return False
@@ -388,7 +388,7 @@ def crosses_a_boundary(history: VllmRun, step: Step) -> str | None:
 
 
 def chunks(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, int, int]]:
-    """Yield each request that computes its prefill, where its chunk begins, and where it ends."""
+    """Yield each request that computes its prefill, with the start and the end of its chunk."""
     if not aligns(history.config):
         return
     for name, tokens in step.scheduled.items():
@@ -410,7 +410,7 @@ def computed_before(history: VllmRun, step: Step, request: VllmRequestHistory) -
 
 def states(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, int, int, int]]:
     """Yield each Mamba state that a request reads in the step: the request, the number of the
-    group, the block, and the tokens up to the state.
+    group, the block, and the tokens before the state.
 
     If drafts were computed, the request may read the state after any of them, in whichever block
     the worker has left it. A prefill has no drafts.

@@ -126,7 +126,7 @@ def last_victim(history: VllmRun, gone: list[VllmRequestHistory]) -> VllmRequest
 
 
 def blocks_run_out(history: VllmRun, step: Step) -> bool:
-    """A step preempts a request, or leaves no block free while one runs."""
+    """A step preempts a request, or leaves no block free while a request runs."""
     return bool(step.preempted) or (step.free_blocks == 0 and bool(step.running))
 
 
@@ -184,8 +184,8 @@ def newcomer_before_preempted(history: VllmRun, step: Step) -> str | None:
 
 
 def _set_aside_again(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """Return whether a preempted request may be in front because it waits for something other than
-    blocks."""
+    """Return whether a preempted request may be in front of others because it waits for something
+    other than blocks."""
     return was_set_aside(history, request) or in_flight.depth(history.config) > 1
 
 

@@ -251,8 +251,8 @@ def _state_may_be_missing(history: VllmRun, step: Step, request: VllmRequestHist
 
 
 def _is_surely_first(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether this request is in front of all other waiting requests, under every reading of
-    the documents."""
+    """Return whether this request is in front of all other waiting requests, no matter how the
+    documents are read."""
     if order_is_known(history):
         return True
     return all(
@@ -263,9 +263,9 @@ def _is_surely_first(history: VllmRun, step: Step, request: VllmRequestHistory) 
 
 
 def _goes_next(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """Return whether this request is certainly first in line if there is a connector. It is if no
-    request is parked or deferred, and the connector has no further tokens of this request.
-    """
+    """Return whether this request is certainly first in line if there is a connector. This requires
+    that no request is parked or deferred, and that the connector has no further tokens of this
+    request."""
     parked = bool(history.last is not None and history.last.parked)
     return not parked and not loads.is_new(history.config, request)
 
@@ -304,7 +304,7 @@ def someone_joins(history: VllmRun, step: Step) -> bool:
 
 
 def passed_by(history: VllmRun, step: Step) -> str | None:
-    """Every running request is scheduled while the budget lasts (V1-P01).
+    """Every running request is scheduled while budget is left (V1-P01).
 
     Under the priority policy, requests behind one that preempted itself may get no tokens. In some
     revisions, they are still scheduled.
