@@ -39,10 +39,9 @@ class GenericConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     leaves the value to the scheduler, and no rule checks it.
 
     `order` is the order in which requests start: fcfs (first come, first served) or any. `own`
-    holds the keys that the scheduler declares as `config_keys` in its reply to `start`.
-
-    The other keys are absent unless they have an effect, so schedulers without these features never
-    see them.
+    contains the keys that the scheduler declares as `config_keys` in its reply to `start`. The
+    other keys are absent unless they have an effect, so schedulers without these features never see
+    them.
 
     Steps in flight: with `async_scheduling`, a step is decided while the previous one is computed.
     In a pipeline, each stage computes a different decision. `early_completions` models a fast
@@ -50,9 +49,9 @@ class GenericConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     Drafts: after each token, a drafter proposes `num_speculative_tokens` more.
 
-    Loads: with a `kv_connector`, requests may be parked while the connector loads their blocks.
-    `kv_load_failure_policy` says whether a request whose load fails computes the tokens itself, or
-    ends.
+    Loads: with a `kv_connector`, requests may be parked while the connector loads their blocks. If
+    a request's load fails, `kv_load_failure_policy` says whether the request computes the tokens
+    itself or ends.
 
     Priorities: with `order_by_priority`, the most important requests start first and are preempted
     last.

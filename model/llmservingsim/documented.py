@@ -30,8 +30,8 @@ def schedule(config: LlmServingSimConfig, state: State) -> Decision:
 
 
 def queue(config: LlmServingSimConfig, state: State) -> list[Sequence]:
-    """Return the requests that may run, by arrival; prefills first if they are prioritised
-    (LSS-R08, LSS-R18).
+    """Return the requests that may run, in order of arrival. If prefills are prioritised, they come
+    first (LSS-R08, LSS-R18).
 
     A request in a batch in flight is left out until that batch completes, since its next tokens
     depend on the result.
@@ -77,8 +77,8 @@ def starting(config: LlmServingSimConfig, plan: Plan, sequence: Sequence) -> Pla
 
 
 def going_on(config: LlmServingSimConfig, plan: Plan, sequence: Sequence, tokens: int) -> Plan:
-    """Give a started request its tokens. Its blocks were promised to it when it started (ALL-R06,
-    ALL-R10)."""
+    """Give a started request its tokens. The blocks for them were promised to it when it started
+    (ALL-R06, ALL-R10)."""
     grown, pool = kv_cache.hold(config, plan.pool, sequence, tokens)
     return plan._replace(
         running=tuple([grown if other.id == sequence.id else other for other in plan.running]),
@@ -95,8 +95,8 @@ def need(sequence: Sequence) -> int:
 
 
 def cap(config: LlmServingSimConfig, budget: int, needed: int) -> int:
-    """Return how many tokens of the budget a request gets. Without chunked prefill, it gets all
-    that it needs, or none (LSS-R10)."""
+    """Return how many tokens of the budget a request gets. Without chunked prefill, it gets either
+    all that it needs or none (LSS-R10)."""
     wanted = config.capped(needed)
     if not config.enable_chunked_prefill and wanted > budget:
         return 0

@@ -16,8 +16,8 @@ def set_off(
     config: VllmConfig, running: tuple[Sequence, ...], flight: Flight
 ) -> tuple[Sequence, ...]:
     """Return the running requests after a decision has been sent to the worker. Its tokens are now
-    promised, and its drafts hoped for. If the next step is decided ahead, new drafts are proposed
-    before this decision completes."""
+    promised, and its drafts are hoped for. If the next step is decided ahead, new drafts are
+    proposed before this decision completes."""
     if not flight:
         return running
     ahead = config.drafts > 0 and config.decides_ahead
@@ -37,7 +37,7 @@ def _ahead(sequence: Sequence, coming: Coming | None, drafts: int) -> Sequence:
 
 def is_waited_for(config: VllmConfig, state: State, decided: bool) -> bool:
     """Return whether the scheduler waits for the oldest decision, because the pipeline is full or
-    this step decided nothing."""
+    because this step decided nothing."""
     return not decided or len(state.in_flight) >= config.depth
 
 
@@ -88,7 +88,7 @@ def places(config: VllmConfig, state: State, flight: Flight) -> dict[str, int]:
 
 
 def publish(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence, Pool]:
-    """Publish the blocks of a request whose last token is now known; return the request and the
+    """Publish the blocks of a request whose last token is now known. Return the request and the
     pool. Tokens and drafts in flight do not count."""
     if not config.enable_prefix_caching:
         return sequence, pool
@@ -109,9 +109,12 @@ def delivered(sequence: Sequence, coming: Coming) -> Sequence:
 
 
 def passed_over(config: VllmConfig, sequence: Sequence) -> bool:
-    """Return whether a running request has nothing to compute until a promised token arrives. There
-    are three reasons: that token is the request's last; the next token is not decided ahead
-    (V1-R06); or the tokens in flight would fill all positions if every draft were correct."""
+    """Return whether a running request has nothing to compute until a promised token arrives.
+
+    There are three possible reasons: that token is the request's last one; the next token is not
+    decided ahead (V1-R06); or the tokens in flight would fill all positions if every draft were
+    correct.
+    """
     if not config.decides_ahead or sequence.generated + sequence.promised >= sequence.max_tokens:
         return True
     return config.drafts > 0 and speculation.wanted(config, sequence) <= 0

@@ -58,9 +58,9 @@ def schedule(
 def advance_running(
     config: VllmConfig, plan: Plan, pick: Victim = by_policy, revision: Revision = DOCUMENTED
 ) -> Plan:
-    """Schedule running requests in order (V1-P01, V1CP-R03), preempting those admitted last, so
-    that the first always makes progress (ALL-R06). A request is preempted only if too few blocks
-    are free (V1-R05). Each retry has one fewer possible victim, so the loop ends (ALL-R02).
+    """Schedule running requests in order (V1-P01, V1CP-R03). Preempt those admitted last, so that
+    the first always makes progress (ALL-R06). A request is preempted only if too few blocks are
+    free (V1-R05). Each retry has one possible victim less, so the loop ends (ALL-R02).
 
     The cheat-sheet: A) RUNNING: n = clamp(num_tokens - num_computed, budget, threshold);
     allocate_slots; None -> preempt running.pop(); retry; commit; budget -= n.
@@ -171,8 +171,8 @@ def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTE
 
 
 def behind(config: VllmConfig, sequence: Sequence) -> int:
-    """Return how many tokens a running request has to compute, including drafts; 0 if it waits for
-    a token in flight (V1-R06)."""
+    """Return how many tokens a running request has to compute, including drafts. Return 0 if it
+    waits for a token in flight (V1-R06)."""
     if sequence.promised and in_flight.passed_over(config, sequence):
         return 0
     if sequence.held:  # V1-R97
@@ -236,7 +236,8 @@ def arrive(config: VllmConfig, state: State, newcomer: Sequence) -> State:
 
 
 def abort(config: VllmConfig, state: State, request_id: str) -> State:
-    """Remove a request, wherever it is. Ids of unknown or finished requests have no effect."""
+    """Remove a request from whichever queue it is in. Ids of unknown or finished requests have no
+    effect."""
     sequence = find(state.waiting + state.running + state.parked, request_id)
     if sequence is None:
         return state

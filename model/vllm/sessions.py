@@ -79,8 +79,8 @@ def begun(sequence: Sequence) -> Sequence:
 
 
 def taken_out(state: State, name: str) -> State:
-    """Return the state without a session whose turn has ended. A token that was decided ahead is
-    discarded when it arrives (V1-R45)."""
+    """Return the state after removing a session whose turn has ended from the queues. A token that
+    was decided ahead is discarded when it arrives (V1-R45)."""
     flights = [
         {other: coming for other, coming in flight.items() if other != name}
         for flight in state.in_flight
@@ -91,7 +91,7 @@ def taken_out(state: State, name: str) -> State:
 
 def ended(sequence: Sequence) -> Sequence:
     """Return a session after a turn has ended. The turn's last token is dropped, even if it was
-    computed ahead; the other tokens count as prompt from now on (V1-R45)."""
+    computed ahead. From now on, the other tokens count as prompt (V1-R45)."""
     kept = sequence.generated - 1
     content = (*sequence.content, (f"out:{sequence.id}", kept)) if kept else sequence.content
     delay = sequence.turns[0].delay
@@ -109,7 +109,7 @@ def ended(sequence: Sequence) -> Sequence:
 
 def decide(config: VllmConfig, state: State, revision: Revision) -> Plan:
     """Return the decision of a step. A session is not scheduled before its next input arrives
-    (V1-R44); until then, it keeps its slot (V1-R46)."""
+    (V1-R44). Until then, it keeps its slot (V1-R46)."""
     config, state = revision.begin(config, state)
     plan = scheduler.advance_running(config, Plan.of(config, state), revision=revision)
     later = [sequence for sequence in (*plan.parked, *plan.waiting) if sequence.awaits is not None]
@@ -150,8 +150,8 @@ def last_holder(plan: Plan) -> Sequence | None:
 
 
 def give_back(config: VllmConfig, plan: Plan, sequence: Sequence) -> Plan:
-    """Return the plan after a waiting session has lost its blocks. Otherwise, sessions could wait
-    for one another's blocks forever (V1-R48). The session keeps its place."""
+    """Return the plan after a waiting session has given its blocks back. If none did, sessions
+    could wait for one another's blocks forever (V1-R48). The session keeps its place."""
     lost, parked = sequence.rewound()._replace(aside=False), without(plan.parked, sequence.id)
     if sequence.aside or len(parked) < len(plan.parked):
         waiting = queue.put_back(config, without(plan.waiting, lost.id), lost)
@@ -168,8 +168,8 @@ def give_back(config: VllmConfig, plan: Plan, sequence: Sequence) -> Plan:
 
 
 def holding(state: Any) -> Any:
-    """Return the state, or the plan, with the waiting sessions that hold blocks added to `leaving`,
-    because these sessions are neither running nor parked."""
+    """Return the state, or the plan, with the waiting sessions that have blocks added to `leaving`.
+    They must be added because they are neither running nor parked."""
     held = tuple([sequence for sequence in state.waiting if sequence.blocks])
     return state._replace(leaving=held)
 

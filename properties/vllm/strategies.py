@@ -104,10 +104,8 @@ def tight_pools(draw: st.DrawFn, config: Config) -> dict[str, Any]:
 
 @st.composite
 def speculations(draw: st.DrawFn, config: Config) -> dict[str, Any]:
-    """Draw a small number of drafts after each token. The pool must have room for them and for the
-    shortest request.
-
-    Sometimes, draw a lookahead as well. The budget must then have room for it.
+    """Draw a small number of drafts after each token, for which the pool must have room beside the
+    shortest request. Sometimes, draw a lookahead as well, for which the budget must have room.
     """
     drafts = draw(st.sampled_from((1, 3, 2)))
     if config["num_blocks"] is not None:
@@ -136,11 +134,9 @@ def with_lookahead(drafts: int) -> dict[str, Any]:
 
 
 def most_drafts(config: Config) -> int:
-    """Return the largest number of drafts after each token that is possible if decisions are made
-    ahead, up to three.
-
-    The budget must have room for them. The pool must have room for a short request, the drafts of
-    two decisions, and the lookahead.
+    """Return the largest number of drafts after each token, up to three, if decisions are made
+    ahead. The budget must have room for them, and the pool for a short request, the drafts of two
+    decisions, and the lookahead.
     """
     room = [3, config["max_num_batched_tokens"] - 1]
     if config["num_blocks"] is not None:
@@ -371,12 +367,10 @@ def with_tokens(
 
 @st.composite
 def beside_the_batch(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape:
-    """Draw a late request that takes exactly what the running requests leave, give or take a token.
-    This is either the rest of the budget, or the blocks that are free after their next tokens, with
-    or without the watermark.
-
-    Alternatively, the request fills a block in the same step as one of them. It is often more
-    important than all of them.
+    """Draw a late request that takes exactly what the running requests leave, give or take a token:
+    the rest of the budget, or the blocks that are free after their next tokens, with or without the
+    watermark. Alternatively, the request fills a block in the same step as one of them. It is often
+    more important than all of them.
     """
     block, longest = config["block_size"], longest_request(config)
     running, free = history.decoding(), free_blocks(config, history)

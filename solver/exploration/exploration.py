@@ -36,8 +36,8 @@ class ExploreOptions:
 
 @dataclass(frozen=True)
 class Counterexample:
-    """A broken rule and the limits (`SystemSpace.limit_key`) at which it breaks, with a run that
-    breaks it at the first of these limits."""
+    """A broken rule, the limits (values of `SystemSpace.limit_key`) at which it is broken, and a
+    run that breaks it at the first of these limits."""
 
     rule: str
     limits: tuple[int, ...]
@@ -161,7 +161,7 @@ class Exploration:
 
     def _livelocked(self) -> Iterator[Violation]:
         """Yield requests that never end because a state recurs (ALL-R06). Skip states that several
-        configurations share: it could be that none of these configurations makes every move of the
+        configurations share, because perhaps none of these configurations makes every move of the
         cycle."""
         search = self.search
         if COMPLETION not in self.checked or search.order == "random":

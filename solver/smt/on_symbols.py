@@ -14,7 +14,7 @@ from .execution import Number, Prefix, SymbolicLength, UndecidedError, bare, cou
 
 @contextmanager
 def on_symbols(*modules: ModuleType) -> Iterator[None]:
-    """Inside the context, replace `len`, `max`, `min`, `sorted` and `enumerate` in these modules.
+    """Within the block, replace `len`, `max`, `min`, `sorted` and `enumerate` in these modules.
 
     Python's own functions compare the numbers pair by pair, and each comparison is a branch. So
     each order of the numbers would become a separate path. The replacements return a term: code
@@ -45,14 +45,14 @@ def can_count(item: Any) -> bool:
 
 def more_of(item: Any) -> list[Any]:
     """Return how many other items an item, or a part of a tuple, stands for. Return an empty list
-    if it stands for none."""
+    if it stands for no others."""
     if hasattr(item, "counts_more"):
         return [item.counts_more]
     return [more for part in item for more in more_of(part)][:1] if isinstance(item, tuple) else []
 
 
 def numbered(collection: Any, start: Any = 0) -> Iterator[tuple[Any, Any]]:
-    """Number the items of a collection. An item that stands for several items takes as many
+    """Number the items of a collection. An item that stands for several items takes that many
     numbers."""
     for item in collection:
         yield start, item

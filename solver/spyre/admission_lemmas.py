@@ -39,7 +39,7 @@ BLOCK = 64
 def walk_counts_every_request(size: int | None) -> Obligation:
     """Return the lemma for `size` requests.
 
-    None stands for any number of requests; the walk then stops within the first few.
+    None stands for any number of requests. The walk then stops within the first few.
     """
     about = f"({size})" if size else f"(any number), while it goes through the first {FIRST}"
     return Obligation(
@@ -52,7 +52,7 @@ def walk_counts_every_request(size: int | None) -> Obligation:
 
 
 def request(number: int, **more: Any) -> Request:
-    """Return a request of the model; its other fields do not matter for the lemma."""
+    """Return a request of the model. Fields that are not given do not matter for the lemma."""
     return Request(**{"id": str(number), "prompt": 1, "max_tokens": 1, "output_len": 1, **more})
 
 

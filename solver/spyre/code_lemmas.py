@@ -140,8 +140,8 @@ def last_chunk_is_as_in_lemmas(block: int, more: int) -> list[Any]:
     name="step_runs_planned_chunk_{name}",
 )
 def step_runs_planned_chunk(block: int, name: str, more: int) -> list[Any]:
-    """Claim that a step runs the planned chunk, be it the first or a later one, after any prefix
-    hit."""
+    """Claim that a step runs the planned chunk, whether it is the first or a later one, after any
+    prefix hit."""
     numbers, plan = _any_plan(block)
     first, revision = z3.Bool("first"), REVISIONS[name]
     hit = length(numbers, "hit", 0)

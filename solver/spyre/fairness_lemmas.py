@@ -1,9 +1,8 @@
 """Lemmas which show that a step of a release that pauses requests preserves the fairness order
 (SPY-R51, SPY-P01).
 
-A whole step runs on symbols, with up to three requests; any of their batches may or may not be
-within the limit. `pausing_lemmas` proves what follows from the fairness order, for any number of
-requests.
+A whole step runs on symbols, with up to three requests. Any batch of them may or may not be within
+the limit. `pausing_lemmas` proves what follows from the fairness order, for any number of requests.
 """
 
 from collections.abc import Callable
@@ -130,7 +129,7 @@ def code_starts_newcomer_behind_paused(running: int, paused: int, more: int) -> 
     last running request has left.
 
     With `more` set to 1, this is the lemma's guard, a variant that must fail: it claims that one
-    more slot is free, and that a newcomer starts in every case.
+    more slot is free, and that a newcomer always starts.
     """
     numbers = Numbers()
     count = running + paused

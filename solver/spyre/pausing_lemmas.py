@@ -416,7 +416,7 @@ def _any_rank(numbers: Numbers) -> FairnessRank:
 
 
 def _paused(rank: FairnessRank, place: Any, uncounted: int = 0) -> FairnessRank:
-    """Return the rank of a request after a step in which it was paused. It has a new place."""
+    """Return the rank of a request after a step in which it was paused. Its place has changed."""
     return FairnessRank(rank.paused_steps + 1 - uncounted, rank.generated, place)
 
 

@@ -45,8 +45,8 @@ class Group(NamedTuple):
 def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
     """Return the lemmas that prove LIMIT or JOIN. `block` is in tokens; None stands for any size.
 
-    LIMIT follows from JOIN by induction over admissions. Releases that pause keep LIMIT whichever
-    requests join.
+    LIMIT follows from JOIN by induction over admissions. Releases that pause requests keep LIMIT no
+    matter which requests join.
     """
     import_models()
     revision = REVISIONS[setting.revision]
@@ -99,7 +99,7 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
 
 
 def proven_for(rule: str, setting: Setting, block: int | None) -> str:
-    """Return a description of the cases that the lemmas cover together; nothing else is proven."""
+    """Return a description of the cases that the lemmas cover together. Nothing else is proven."""
     settles = setting.pauses and rule == LIMIT
     run = "up to 3 that decode or are paused" if settles else f"0 to {MANY} or {LARGE} that decode"
     requests = (
@@ -111,7 +111,7 @@ def proven_for(rule: str, setting: Setting, block: int | None) -> str:
 
 
 def _sizes(setting: Setting, block: int | None) -> str:
-    """Return a text with the sizes, in tokens, for which the code runs."""
+    """Describe the sizes, in tokens, for which the code runs."""
     tokens = block or setting.block
     chunk = setting.chunk if setting.chunk % tokens == 0 else 8 * tokens
     return f"blocks of {tokens}, chunks of {chunk}"

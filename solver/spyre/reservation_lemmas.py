@@ -200,8 +200,8 @@ FEW_BLOCKS = 2  # the blocks of a chunk; the code hands them out one by one
 
 
 def code(block: int | None = None) -> list[Obligation]:
-    """Return the lemmas which run the code on symbols: a whole step keeps the invariant, and so
-    does an abort.
+    """Return the lemmas which run the code on symbols: a whole step keeps the invariant, and an
+    abort does as well.
 
     One request takes part in the step, and another may join it. Any number of blocks may be
     promised to others.
@@ -227,7 +227,7 @@ def code(block: int | None = None) -> list[Obligation]:
 
 
 class Holder(NamedTuple):
-    """A request in symbols. It holds `held` blocks, and either decodes or is in its prefill."""
+    """A request in symbols, which has `held` blocks and either decodes or is in its prefill."""
 
     prompt: Any
     tokens: Any

@@ -108,8 +108,8 @@ def obligations(
 
 
 def with_short_chunks(configuration: StepConfiguration) -> list[Obligation]:
-    """Return the lemma on requests that join, for chunks of one block, because the code might round
-    these differently."""
+    """Return the lemma on requests that join, for chunks of one block. The code might round such
+    chunks differently."""
     short = configuration._replace(chunk=configuration.block)
     [joins] = [lemma for lemma in obligations(short, (1,)) if lemma.name == f"{JOINING}_1"]
     return [replace(joins, name=f"{joins.name}_in_chunks_of_{short.chunk}")]

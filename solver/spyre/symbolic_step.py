@@ -103,8 +103,8 @@ class Stepped(NamedTuple):
 class Step:
     """All paths of one step with `size` decoding requests.
 
-    The step runs when `paths` is first read. `settles` means that the release decides in the step
-    which requests decode and which pause.
+    The step runs when `paths` is first read. `settles` means that the release decides within the
+    step which requests decode and which pause.
     """
 
     settles = False

@@ -93,10 +93,10 @@ class Result(NamedTuple):
 
 
 def decided(policy: Any, running: int, waiting: int, then: Any = None) -> Decided:
-    """Run a decision with this many running and waiting requests. `then`, if given, continues after
-    it.
+    """Run a decision with this many running and waiting requests. If `then` is given, it continues
+    after the decision.
 
-    The pool is modelled as the number of requests that hold blocks. It may refuse any request that
+    The pool is modelled as the number of requests that have blocks. It may refuse any request that
     is not alone.
     """
     numbers = Numbers()
@@ -260,8 +260,8 @@ def completion_leaves_next_token(more: int) -> list[Any]:
     """Claim that a whole step counts the tokens that it computes, and emits tokens only for
     requests whose known tokens are all computed.
 
-    It also claims that a request that continues has a token left to compute. With `more` set to 1,
-    this is the lemma's guard, a variant that must fail: it claims two tokens.
+    Also claim that a request that continues has a token left to compute. With `more` set to 1, this
+    is the lemma's guard, a variant that must fail: it claims two tokens.
     """
     before: list[Symbolic] = []
 

@@ -132,8 +132,8 @@ def no_request_overtakes_running(block: Any, in_front: int) -> list[Any]:
 
 @lemma("A step in which the first request computes lowers every rank behind it.")
 def computing_lowers_every_rank(block: Any, nothing: int) -> list[Any]:
-    """Claim that the ranks fall if the first request computes tokens, or if it leaves; from then
-    on, the computed tokens of the next request count. With `nothing` set to 1, this is the lemma's
+    """Claim that the ranks fall if the first request computes tokens or leaves. After it leaves,
+    the computed tokens of the next request count. With `nothing` set to 1, this is the lemma's
     guard, a variant that must fail: a step may compute no token."""
     numbers = Numbers()
     others, next_computed = some(numbers, "others"), some(numbers, "next")
