@@ -24,7 +24,7 @@ from ...properties.search.run import run_search
 from ...properties.search.state import Hooks, Search, SearchOptions, StopSearch
 from ...properties.shrinking.shrink import HANG_ATTEMPTS, shrink
 from ...spec.catalogue import Rule, load
-from ..corpus.replay import broken_alike, expecting
+from ..corpus.replay import failures_of_shape, with_expectation
 from ..judging.engines import not_deterministic
 from ..judging.profiles import set_hypothesis_home
 from ..processes.executors import DEATHS, Executor, TaskResult, run_tasks
@@ -151,27 +151,27 @@ def _shrink(item: Shrinking) -> Result:
     rules: Sequence[Rule] = rules_of(
         scenario.system, scenario.revision or "", item.rules, item.target
     )
-    first = broken_alike(target, scenario, rules, failure.shape, None)
+    first = failures_of_shape(target, scenario, rules, failure.shape, None)
     if not first:
         rules = [rule for rule in rules if rule.id == failure.rule]
-        first = broken_alike(target, scenario, rules, failure.shape, None)
+        first = failures_of_shape(target, scenario, rules, failure.shape, None)
     if not first:
         return Result(scenarios=1, complete=False)
     last_step = first[0].step
 
     def still_fails(candidate: Scenario) -> bool:
-        return bool(broken_alike(target, candidate, rules, failure.shape, last_step))
+        return bool(failures_of_shape(target, candidate, rules, failure.shape, last_step))
 
     attempts = ATTEMPTS if item.target == "model" else SLOW_ATTEMPTS
     if failure.rule == NEVER_HANGS:
         attempts = HANG_ATTEMPTS
     small = shrink(scenario, still_fails, attempts)
-    broken = broken_alike(target, small, rules, failure.shape, None) or first
+    broken = failures_of_shape(target, small, rules, failure.shape, None) or first
     shrunk = Failure(
         rule=failure.rule,
         shape=failure.shape,
         message=broken[0].message,
-        scenario=expecting(small, [breach.rule for breach in broken]),
+        scenario=with_expectation(small, [breach.rule for breach in broken]),
     )
     return Result(scenarios=1, failures=(shrunk,))
 

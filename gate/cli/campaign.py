@@ -101,12 +101,12 @@ def _run(
     ends: float,
     out: Path,
 ) -> int:
-    from ..campaign.ledger import opened, read_ledger
+    from ..campaign.ledger import read_ledger
     from ..campaign.report import report
     from ..campaign.running import run_campaign, work
     from ..processes.executors import ClusterError, make_executor
 
-    with opened(path, lambda begun: options.settings(path, begun)) as ledger:
+    with open_ledger(path, lambda begun: options.settings(path, begun)) as ledger:
         target = parse_target(ledger.settings.target)
         if ledger.items and target.may_change:
             kept = f"{output.plural(ledger.items, 'item')} of earlier runs"

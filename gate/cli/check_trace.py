@@ -25,9 +25,9 @@ from ..console.option_checks import (
 from ..files.disk import write
 from ..judging.rule_choice import use_rules
 from ..traces.judge import TraceJudge, TraceRun
-from ..traces.perfetto import Recorded, check_perfetto, collecting, write_perfetto
+from ..traces.perfetto import Recorded, check_perfetto, collect_runs, write_perfetto
 from ..traces.report import TraceReporter, print_trace_verdict
-from ..traces.trace_file import opened_trace, read_trace
+from ..traces.trace_file import open_trace, read_trace
 from ..traces.verdict import conclude
 from .options import ExtraRulesOption, RuleOption, TimeLimit
 
@@ -82,7 +82,7 @@ def command(
         check_different({"--perfetto": perfetto} | ({"--json": json_file} if json_file else {}))
     console = output.make_console()
     interrupted, runs = False, list[Recorded]()
-    with opened_trace(file) as source:
+    with open_trace(file) as source:
         reporter = TraceReporter(console, source, max_failures)
 
         def over(run: TraceRun) -> None:
@@ -97,7 +97,7 @@ def command(
         judge = TraceJudge(source.name, chosen, explain, broke, over, reporter.notice)
         with reporter.progress(read_trace(source, system, revision)) as events:
             try:
-                judge.follow(events if perfetto is None else collecting(events, runs))
+                judge.follow(events if perfetto is None else collect_runs(events, runs))
             except KeyboardInterrupt:
                 interrupted = True
         keep_results()

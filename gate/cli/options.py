@@ -14,7 +14,7 @@ from ..console import interrupts
 from ..console.option_checks import at_least, check_choice
 from ..files.project_file import FILE, TABLE, Project, read_project
 from ..judging.profiles import PROFILES
-from ..judging.rule_choice import excluded, rules_named
+from ..judging.rule_choice import excluded_ids, rules_named
 from ..targets import checkouts, releases
 from ..targets.checkouts import known_checkouts
 from ..targets.supported_releases import ReleaseError, packages, parse_release
@@ -52,7 +52,7 @@ def defaults() -> dict[str, Any]:
     }
 
 
-def with_its_target(context: typer.Context, option: typer.CallbackParam, value: Any) -> Any:
+def option_for_target(context: typer.Context, option: typer.CallbackParam, value: Any) -> Any:
     """Return the option's value. Return None instead if the value comes from the project file but
     does not suit the target on the command line.
 
@@ -96,7 +96,7 @@ def named_target(
     return replace(spec, beside_another=other, beyond_start_up=beyond_start_up)
 
 
-def left_out(
+def rules_to_exclude(
     context: typer.Context, exclude: Sequence[str] | None, rule: Sequence[str] | None, system: str
 ) -> Sequence[str]:
     """Return the rules to exclude.
@@ -104,16 +104,16 @@ def left_out(
     Exclusions in the project file apply only to the project's system. They never apply to rules
     that the command line names.
     """
-    if meant_for_another(context, "exclude", system):
+    if is_for_another_system(context, "exclude", system):
         return ()
     if not (exclude and from_project(context, "exclude")):
         return exclude or ()
     catalogue = load(system)
     named = rules_named(catalogue, rule) if rule else {}
-    return [rule_id for rule_id in excluded(catalogue, exclude) if not named.get(rule_id)]
+    return [rule_id for rule_id in excluded_ids(catalogue, exclude) if not named.get(rule_id)]
 
 
-def meant_for_another(context: typer.Context, name: str, system: str) -> bool:
+def is_for_another_system(context: typer.Context, name: str, system: str) -> bool:
     return from_project(context, name) and system != (_system(context) or first_system())
 
 
@@ -164,14 +164,14 @@ TargetOption = Annotated[
 SystemOption = Annotated[
     str | None,
     typer.Option(
-        help="system whose rules apply (default: the target's own)", callback=with_its_target
+        help="system whose rules apply (default: the target's own)", callback=option_for_target
     ),
 ]
 RevisionOption = Annotated[
     str | None,
     typer.Option(
         help="published behaviour to judge by (default: the target's own)",
-        callback=with_its_target,
+        callback=option_for_target,
     ),
 ]
 RuleOption = Annotated[
@@ -185,7 +185,7 @@ ExcludeOption = Annotated[
     typer.Option(
         "--exclude",
         help="do not judge this rule, because it is broken on purpose; repeat it, or write A,B",
-        callback=with_its_target,
+        callback=option_for_target,
     ),
 ]
 ExtraRulesOption = Annotated[
@@ -193,7 +193,7 @@ ExtraRulesOption = Annotated[
     typer.Option(
         "--extra-rules",
         help="Python file with your own additional rules; the file is executed",
-        callback=with_its_target,
+        callback=option_for_target,
     ),
 ]
 CompareWithOption = Annotated[

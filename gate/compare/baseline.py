@@ -34,8 +34,8 @@ from ...properties.rules.registry import NEVER_CRASHES, NEVER_HANGS
 from ...properties.search.run import run_search
 from ...properties.search.state import Hooks, Search, SearchOptions, size
 from ..console import CONFORMS, interrupts, output
-from ..corpus.folder import builtin_scenarios, longest, seed_corpus
-from ..files.disk import check_regular, decode_json, naming_file, whole
+from ..corpus.folder import builtin_scenarios, max_steps, seed_corpus
+from ..files.disk import check_regular, decode_json, name_file_in_errors, write_atomically
 from ..files.scenario_file import FileError, scenario_json, scenario_of
 from ..judging.base import Noted
 from ..judging.context import BreakOff, GateContext
@@ -44,7 +44,7 @@ from ..judging.verdict import EngineRun, Progress, TargetInfo
 from ..targets import probe as probing
 from ..targets.probe import ProbeRequest
 from ..targets.scales import scales_of
-from .keeping import Kept, write_difference
+from .keeping import KeptDifference, write_difference
 
 FORMAT: Literal["schedproof/baseline@1"] = "schedproof/baseline@1"
 LONGEST_LINE = 256 * 1024 * 1024  # bytes
@@ -95,7 +95,7 @@ class Writer:
         self.records += 1
 
     def line(self, value: Any) -> None:
-        with naming_file(self._path):
+        with name_file_in_errors(self._path):
             self._file.write(msgspec.json.encode(value) + b"\n")
 
 
@@ -103,8 +103,8 @@ class Writer:
 def writer(path: Path, header: Header) -> Iterator[Writer]:
     """Open a baseline for writing. Its file appears only if the `with` block ends without an
     error."""
-    with whole(path) as place:
-        with naming_file(path):
+    with write_atomically(path) as place:
+        with name_file_in_errors(path):
             raw = place.open("wb")
         file: Any = gzip.GzipFile("", "wb", 6, raw, mtime=0)
         try:
@@ -113,7 +113,7 @@ def writer(path: Path, header: Header) -> Iterator[Writer]:
             yield book
             book.line(End(book.records))
         finally:
-            with naming_file(path), raw, file:
+            with name_file_in_errors(path), raw, file:
                 pass  # closes both files, and writes what is buffered
 
 
@@ -274,7 +274,7 @@ def _probe(recording: Recording) -> tuple[Started, list[str], Mapping[str, Any],
 
 def _corpus(recording: Recording, scenarios: Mapping[str, Scenario]) -> Iterator[Scenario]:
     for scenario in scenarios.values():
-        if longest(scenario) <= PROFILES[recording.profile_name].corpus_steps:
+        if max_steps(scenario) <= PROFILES[recording.profile_name].corpus_steps:
             config = {**scenario.config, **recording.fixed}
             yield replace(scenario, revision=recording.revision, config=config, expect=None)
 
@@ -300,12 +300,12 @@ def replay_baseline(
     gate: GateContext,
     file: Path,
     records: Iterator[tuple[int, Record, Scenario]],
-) -> list[Kept]:
+) -> list[KeptDifference]:
     """Replay a baseline on the target. For each kind of difference, keep the smallest run that
     shows it."""
     began = time.monotonic()
     totals: Counter[str] = Counter()
-    smallest: dict[str, Kept] = {}
+    smallest: dict[str, KeptDifference] = {}
     complete = False
     try:
         for line, record, scenario in records:
@@ -335,7 +335,7 @@ def _difference(
     record: Record,
     scenario: Scenario,
     totals: Counter[str],
-) -> Kept | None:
+) -> KeptDifference | None:
     assert gate.base is not None
     pair = gate.base.pair
     pair.coverage.refused.clear()
@@ -361,4 +361,4 @@ def _difference(
         pair.sides[0].target = Recorded(record.answers)
         replay(pair, scenario, (), last_step=difference.step)
     recent = tuple(both for both in pair.recent if both.number < difference.step)
-    return Kept(noted, difference, "", recent, earlier)
+    return KeptDifference(noted, difference, "", recent, earlier)

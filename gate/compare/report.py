@@ -15,7 +15,7 @@ from ...properties.checking.lockstep import Differing
 from ..console import output
 from ..console.step_lines import step_line
 from ..judging.verdict import Began, Event, Notice, Progress
-from .keeping import DiffFinding, DiffVerdict, Kept
+from .keeping import DiffFinding, DiffVerdict, KeptDifference
 
 EVENTS = ("prefix hit", "preemption", "pause", "abort", "early EOS")
 
@@ -54,7 +54,9 @@ class DiffReporter:
             self._status.stop()
 
 
-def print_finding(console: Console, finding: DiffFinding, found: Kept, reported: SideNames) -> None:
+def print_finding(
+    console: Console, finding: DiffFinding, found: KeptDifference, reported: SideNames
+) -> None:
     print_difference(console, found, reported.names)
     plain = partial(output.say, console)
     plain(f"  scenario: {finding.scenario}")
@@ -75,7 +77,7 @@ def print_finding(console: Console, finding: DiffFinding, found: Kept, reported:
     plain("")
 
 
-def print_difference(console: Console, found: Kept, names: Sequence[str]) -> None:
+def print_difference(console: Console, found: KeptDifference, names: Sequence[str]) -> None:
     difference, scenario = found.difference, found.noted.scenario
     console.print(
         f"[red]DIFFERS[/red] [bold]{difference.kind}[/bold] "
@@ -108,7 +110,7 @@ def print_difference(console: Console, found: Kept, names: Sequence[str]) -> Non
         output.print_details(difference.details, console)
 
 
-def _side_by_side(found: Kept, names: Sequence[str]) -> Table:
+def _side_by_side(found: KeptDifference, names: Sequence[str]) -> Table:
     drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for head in (
         "    differs in",

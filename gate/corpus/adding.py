@@ -21,7 +21,7 @@ from ...spec.catalogue import CatalogueError, load, select
 from ..files.scenario_file import FileError, file_name
 from . import folder as corpus_folder
 from .folder import Entry, FoundOn, Origin, scenario_named
-from .replay import broken_alike, expectation, expecting, rules_for
+from .replay import expectation, failures_of_shape, rules_for, with_expectation
 
 Expected = Literal["holds", "violates"]
 Say = Callable[[str], None]
@@ -114,7 +114,7 @@ def minimize_entry(target: Target, spec: str, entry: Entry, say: Say) -> bool:
     )
     own = shape(broken[0], smaller.request_ids)
     origin = Origin(broken[0].rule, own, entry.origin.found_on, entry.origin.found)
-    path = corpus_folder.add(entry.path.parent, expecting(smaller, violates), origin)
+    path = corpus_folder.add(entry.path.parent, with_expectation(smaller, violates), origin)
     if path != entry.path:
         corpus_folder.remove(entry)
     say(f"{entry.path}: {in_words(scenario)} -> {in_words(smaller)} ({how}): {path.name}")
@@ -136,7 +136,7 @@ def minimize(
     def still_fails(candidate: Scenario) -> bool:
         nonlocal replays
         replays += 1
-        return bool(broken_alike(target, candidate, rules, own, first.step))
+        return bool(failures_of_shape(target, candidate, rules, own, first.step))
 
     smallest = shrink(scenario, still_fails, min(ATTEMPTS, max(affordable, 10)))
     return smallest, f"{replays} replays"
@@ -181,7 +181,7 @@ def _failure(
                 )
         first = outcome.broken[0]
     broken = [failure.rule for failure in outcome.broken]
-    reported = expecting(scenario, broken if adding.expected == "violates" else None)
+    reported = with_expectation(scenario, broken if adding.expected == "violates" else None)
     own = shape(first, scenario.request_ids)
     return reported, _origin(adding, first.rule, own, outcome), how
 
@@ -210,7 +210,7 @@ def _witness(
         raise FileError(
             f"{file}: {rule} is never exercised on {adding.target_spec}, so this is not a witness"
         )
-    return expecting(scenario, None), _origin(adding, rule, "", outcome), "a witness"
+    return with_expectation(scenario, None), _origin(adding, rule, "", outcome), "a witness"
 
 
 def _origin(adding: Adding, rule: str, own: str, outcome: Outcome) -> Origin:

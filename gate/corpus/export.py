@@ -57,14 +57,14 @@ def target():
 '''
 
 
-def exported(kind: str, entries: Sequence[Entry], target: str | None = None) -> str:
+def export_text(kind: str, entries: Sequence[Entry], target: str | None = None) -> str:
     """Return the content of a file of this kind. The tests run on `target`, by default the target
     on which the entries were found. Raise FileError if the file cannot express an entry."""
     if kind == "json":
         rows = ",\n".join(scenario_json(entry.scenario).rstrip() for entry in entries)
         return f"[\n{rows}\n]\n"
     if kind == "pytest":
-        head = PYTEST_HEAD.replace("{target}", _literal(target or found_on(entries)))
+        head = PYTEST_HEAD.replace("{target}", _literal(target or common_target(entries)))
         return head + "".join(_pytest_test(entry) for entry in entries)
     return as_repository_tests(entries)
 
@@ -87,7 +87,7 @@ def expressible(kind: str, entries: Sequence[Entry]) -> tuple[list[Entry], list[
     return able, [str(error) for error in errors]
 
 
-def found_on(entries: Sequence[Entry]) -> str:
+def common_target(entries: Sequence[Entry]) -> str:
     """Return the target on which all entries were found. Raise FileError if there are several."""
     targets = sorted({entry.origin.found_on.target for entry in entries} - {""})
     if len(targets) != 1:

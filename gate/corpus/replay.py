@@ -65,7 +65,7 @@ def judge(
     broken before them.
     """
     if scenario.expect is None:
-        scenario = expecting(scenario, None)
+        scenario = with_expectation(scenario, None)
     try:
         outcome = replay(target, scenario, rules)
     except TargetNotStarted:
@@ -133,7 +133,7 @@ def _of_its_own_rule(
     return EntryVerdict("as expected", f"{rule} holds on {here} ({only}); {beside}", outcome)
 
 
-def expecting(scenario: Scenario, violates: Sequence[str] | None) -> Scenario:
+def with_expectation(scenario: Scenario, violates: Sequence[str] | None) -> Scenario:
     """Return the scenario with an expectation: one step breaks these rules or, if `violates` is
     empty, every rule holds."""
     reported = Expectation(violates=tuple(violates)) if violates else Expectation(holds=True)
@@ -158,7 +158,7 @@ def rules_for(scenario: Scenario, ids: Sequence[str] = ()) -> list[Rule]:
     ]
 
 
-def broken_alike(
+def failures_of_shape(
     target: Target, scenario: Scenario, rules: Sequence[Rule], own: str, last_step: int | None
 ) -> Sequence[Broken]:
     """Replay a scenario. Return its failures if the first one has the shape `own`, or else an empty

@@ -40,7 +40,7 @@ from ...solver.exploration.exploration import (
 from ...solver.exploration.scope import Aborts, Scope
 from ...solver.systems import explored_systems, space_of
 from ...spec.catalogue import Rule, select
-from ..files.disk import check_regular, naming_file, write
+from ..files.disk import check_regular, name_file_in_errors, write
 from ..files.scenario_file import FileError
 from ..judging.rule_choice import check_applies, rules_named
 from ..processes.executors import code_version
@@ -70,7 +70,9 @@ def chosen_scopes(names: Sequence[str] | None, system: str, revision: str) -> li
     return [by_name[name] for name in names or by_name]
 
 
-def changed(scope: Scope, requests: int | None, limits: str | None, aborts: str | None) -> Scope:
+def change_scope(
+    scope: Scope, requests: int | None, limits: str | None, aborts: str | None
+) -> Scope:
     if requests is not None:
         if not 1 <= requests <= 6:
             raise InputError("--requests", f"{requests}; valid: 1 to 6")
@@ -329,7 +331,7 @@ HARMLESS = {
 def save_checkpoint(folder: Path, run: Exploration) -> None:
     """Save an exploration to its file in `folder`."""
     path = _path(folder, run.options, run.rules)
-    with naming_file(path):
+    with name_file_in_errors(path):
         folder.mkdir(parents=True, exist_ok=True)
     data = pickle.dumps(run)
     write(path, MAGIC + version_of_code() + _digest(data) + data)

@@ -50,7 +50,7 @@ def read_text(path: Path, most: int, kind: str) -> str:
     """Return the text of a file of at most `most` bytes. Messages call such a file a `kind`. Raise
     FileError if the file is not regular, is too large or is not UTF-8."""
     check_regular(path)
-    with naming_file(path, "read"), path.open("rb") as file:
+    with name_file_in_errors(path, "read"), path.open("rb") as file:
         data = file.read(most + 1)
     if len(data) > most:
         raise FileError(f"{path}: larger than {most} bytes, the limit for a {kind}")
@@ -92,17 +92,17 @@ def is_deep(data: bytes) -> bool:
     return bool(brackets)
 
 
-def quoted(value: Any) -> str:
+def quote(value: Any) -> str:
     """Return the value as JSON. Shorten it if it is long."""
     text = json.dumps(value)
     return text if len(text) <= 60 else text[:59] + "…"
 
 
-def located(path: str, error: msgspec.ValidationError, value: Any) -> str:
+def describe_error(path: str, error: msgspec.ValidationError, value: Any) -> str:
     """Return `path: value: problem` for a value at `path` that msgspec rejects."""
     problem, _, place = str(error).rpartition(" - at `$")
     if not problem:
-        return f"{path}: {quoted(value)}: {error}"
+        return f"{path}: {quote(value)}: {error}"
     for part in place.rstrip("`").replace("[", ".[").split(".")[1:]:
         inner = value.get(part) if isinstance(value, dict) else None
         if part.startswith("[") and part[1:-1].isdigit() and isinstance(value, list):
@@ -110,7 +110,7 @@ def located(path: str, error: msgspec.ValidationError, value: Any) -> str:
         if inner is None:  # msgspec does not name the key
             break
         path, value = f"{path}{'' if part.startswith('[') else '.'}{part}", inner
-    return f"{path}: {quoted(value)}: {problem}"
+    return f"{path}: {quote(value)}: {problem}"
 
 
 def check_unique(line: bytes, value: dict[str, Any]) -> None:
@@ -159,12 +159,12 @@ def _texts(value: Any) -> Iterator[str]:
 
 def write(path: Path, data: bytes) -> None:
     """Write a file that the user named. Raise FileError if it cannot be written."""
-    with whole(path) as place, naming_file(path):
+    with write_atomically(path) as place, name_file_in_errors(path):
         place.write_bytes(data)
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[Path]:
+def write_atomically(path: Path) -> Iterator[Path]:
     """Yield a path to write to. When the block ends, rename the file to its own name, so that it is
     never seen incomplete.
 
@@ -178,11 +178,11 @@ def whole(path: Path) -> Iterator[Path]:
     here = (path.exists() and not path.is_file()) or not os.access(real.parent, os.W_OK)
     # A read-only file must not be replaced.
     here = here or (real.exists() and not os.access(real, os.W_OK))
-    reader = awaited_pipe(path) if path.is_fifo() else None
+    reader = open_pipe(path) if path.is_fifo() else None
     try:
         yield path if here else partial
         if not here:
-            with naming_file(path):
+            with name_file_in_errors(path):
                 if real.exists():
                     shutil.copymode(real, partial)
                 partial.replace(real)
@@ -194,7 +194,7 @@ def whole(path: Path) -> Iterator[Path]:
                 partial.unlink()
 
 
-def awaited_pipe(pipe: Path) -> int:
+def open_pipe(pipe: Path) -> int:
     """Wait until a process reads from a named pipe, and open the pipe for writing.
 
     A plain `open` would wait forever. Raise FileError if no process reads after READER_LIMIT
@@ -202,7 +202,7 @@ def awaited_pipe(pipe: Path) -> int:
     """
     end = time.monotonic() + READER_LIMIT
     while True:
-        with naming_file(pipe):
+        with name_file_in_errors(pipe):
             try:
                 opened = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
                 os.set_blocking(opened, True)
@@ -216,7 +216,7 @@ def awaited_pipe(pipe: Path) -> int:
 
 
 @contextmanager
-def naming_file(path: Path | str, what: str = "written to") -> Iterator[None]:
+def name_file_in_errors(path: Path | str, what: str = "written to") -> Iterator[None]:
     """Turn an OSError in the block into a FileError that says "PATH: cannot be WHAT". `what` is a
     participle, such as "read"."""
     try:

@@ -23,7 +23,7 @@ import msgspec
 from ...model.errors import InputError
 from ...model.scenario import Request, Scenario, Segment
 from ...model.systems import check_size, full_config, make_model
-from .disk import FileError, check_regular, located, naming_file, quoted, text_keys
+from .disk import FileError, check_regular, describe_error, name_file_in_errors, quote, text_keys
 
 LAST_ARRIVAL = 10**7  # in steps; the scenario format allows no later arrival
 MAX_LINE = 8 * 1024 * 1024  # bytes
@@ -62,7 +62,7 @@ def read_load(form: str, path: Path, first: int, most: int, piece: int) -> Load:
     """
     check_regular(path)
     unused: dict[str, None] = {}
-    with naming_file(path, "read"), path.open("rb") as file:
+    with name_file_in_errors(path, "read"), path.open("rb") as file:
         rows = FORMS[form](_Lines(path, file), first, piece, unused)
         read = list(islice(rows, min(most, sys.maxsize)))
         goes_on = next(rows, None) is not None
@@ -204,9 +204,9 @@ def _mooncake(lines: _Lines, first: int, piece: int, unused: dict[str, None]) ->
         try:
             row = msgspec.convert(data, MooncakeRow)
         except msgspec.ValidationError as error:
-            raise lines.error(located("$", error, data)) from None
+            raise lines.error(describe_error("$", error, data)) from None
         except UnicodeEncodeError:  # the line is a string with half of a surrogate pair
-            raise lines.error(f"$: {quoted(data)}; valid: an object") from None
+            raise lines.error(f"$: {quote(data)}; valid: an object") from None
         _check_time(lines, "$.timestamp", row.timestamp)
         hashes, needed = row.hash_ids, -(-row.input_length // piece)
         if hashes and len(hashes) != needed:
@@ -266,14 +266,14 @@ class _Columns(NamedTuple):
         try:
             time = self.milliseconds(text)
         except (ValueError, OverflowError):
-            raise lines.error(f"{self.time}: {quoted(text)}; valid: {self.valid_time}") from None
+            raise lines.error(f"{self.time}: {quote(text)}; valid: {self.valid_time}") from None
         _check_time(lines, self.time, time)
         return time
 
 
 def _tokens(lines: _Lines, column: str, text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise lines.error(f"{column}: {quoted(text)}; valid: a number of tokens, from 0")
+        raise lines.error(f"{column}: {quote(text)}; valid: a number of tokens, from 0")
     return int(text)
 
 

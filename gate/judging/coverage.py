@@ -15,7 +15,7 @@ import msgspec
 
 from ..console.output import plural
 from ..files.disk import check_regular
-from ..targets.coverage import LARGEST, Entered, Function, entered, places
+from ..targets.coverage import LARGEST, Entered, Function, places, read_probes
 
 PAGE = "coverage.html"  # written to the folder for counterexamples
 SHOWN_FILES, SHOWN_FUNCTIONS, SHOWN_CHANGED = 5, 5, 20  # how many of each a report lists at most
@@ -77,7 +77,7 @@ def coverage_of(folder: Path | None, page: Path, changes: Changes | None = None)
     if folder is None:
         return None
     changed = {} if changes is None else changes.functions
-    files = [file for read in entered(folder) if (file := _file(read, changed.get(read.path)))]
+    files = [file for read in read_probes(folder) if (file := _file(read, changed.get(read.path)))]
     if not files:
         return None
     functions = [function for file in files for function in file.functions]

@@ -36,7 +36,7 @@ from ...properties.rules.predicate import Broken
 from ...spec.catalogue import CatalogueError, Rule
 from ..files.disk import read_toml
 from ..files.scenario_file import FileError, read_scenario
-from .rule_choice import excluded
+from .rule_choice import excluded_ids
 
 Words = Annotated[str, msgspec.Meta(min_length=1)]
 State = Literal["known", "not_met", "passes", "unused", "expired"]
@@ -268,7 +268,7 @@ def _by_design(
     reasons: dict[str, str] = {}
     for number, entry in enumerate(entries):
         try:
-            for rule in excluded(catalogue, [entry.rule]):
+            for rule in excluded_ids(catalogue, [entry.rule]):
                 reasons[rule] = f"by design: {entry.reason}"
         except CatalogueError as error:
             raise FileError(f"{path}: $.by_design[{number}].rule: {error}") from None

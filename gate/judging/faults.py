@@ -103,23 +103,23 @@ def faults_of(
             if any(_one_cause(finding, member, own_file, usual) for member in group)
         ]
         if finding.needs is None and alike:
-            alike = [min(alike, key=lambda group: _first_before(finding, group))]
+            alike = [min(alike, key=lambda group: _join_order(finding, group))]
         groups = [group for group in groups if group not in alike]
         groups.append([member for group in alike for member in group] + [finding])
     order = list(findings)
-    whole = [sorted(group, key=lambda member: _root_first(member, order)) for group in groups]
+    whole = [sorted(group, key=lambda member: _cause_order(member, order)) for group in groups]
     whole.sort(key=lambda group: _worst_first(group, rules, order))
-    by_cause = sorted(whole, key=lambda group: _root_first(group[0], order))
+    by_cause = sorted(whole, key=lambda group: _cause_order(group[0], order))
     return tuple(
         _fault(number, group, whole, by_cause, rules, today, usual)
         for number, group in enumerate(whole, 1)
     )
 
 
-def _first_before(finding: Finding, group: Sequence[Finding]) -> tuple[bool, int]:
+def _join_order(finding: Finding, group: Sequence[Finding]) -> tuple[bool, int]:
     """Return a sort key for the groups that an unshrunk finding could join. Groups with the same
     scenario come first, then groups whose rule the finding's run breaks first."""
-    broken = frozenset[str]().union(*(_broken_with(member) for member in group))
+    broken = frozenset[str]().union(*(_broken_in_last_step(member) for member in group))
     places = [place for place, rule in enumerate(finding.behind) if rule in broken]
     is_other = all(_content(member) != _content(finding) for member in group)
     return is_other, min(places, default=len(finding.behind))
@@ -146,15 +146,15 @@ def _one_cause(finding: Finding, other: Finding, own_file: str, usual: Collectio
         return _is_one_failure(finding, other)
     if bool(finding.divergence) != bool(other.divergence):
         return False  # a known divergence must not hide an unknown fault
-    if finding.rule in _broken_with(other) or other.rule in _broken_with(finding):
+    if finding.rule in _broken_in_last_step(other) or other.rule in _broken_in_last_step(finding):
         return True
     for later, earlier in pairs:
         if _comes_after(later, earlier) and _needs_no_more(later, earlier):
             return True
-    return _same_needs(finding, other) and _decides_alike(finding, other, usual)
+    return _same_needs(finding, other) and _differs_in_same_fields(finding, other, usual)
 
 
-def _decides_alike(finding: Finding, other: Finding, usual: Collection[str]) -> bool:
+def _differs_in_same_fields(finding: Finding, other: Finding, usual: Collection[str]) -> bool:
     """Return whether the same fields differ first in both findings.
 
     A crash may hide which fields would have differed. In that case, return whether the finding
@@ -197,13 +197,13 @@ def _is_one_failure(finding: Finding, other: Finding) -> bool:
     if finding.needs is None or other.needs is None:
         return True
     mine, theirs = (
-        _needs_beyond(finding, other),
-        _needs_beyond(other, finding),
+        _needs_unlike(finding, other),
+        _needs_unlike(other, finding),
     )
     return mine <= theirs or theirs <= mine
 
 
-def _needs_beyond(finding: Finding, other: Finding) -> set[str]:
+def _needs_unlike(finding: Finding, other: Finding) -> set[str]:
     """Return the features that a finding needs, except those that `other` needs with the opposite
     setting.
 
@@ -218,14 +218,14 @@ def _needs_beyond(finding: Finding, other: Finding) -> set[str]:
     return {*(finding.needs or ())} - turned
 
 
-def _broken_with(finding: Finding) -> frozenset[str]:
+def _broken_in_last_step(finding: Finding) -> frozenset[str]:
     """Return the rules broken in the last step, except the comparison with the model. A failing run
     always differs from the model, so that difference says nothing about the cause."""
     return finding.rules - {LOCKSTEP}
 
 
 def _comes_after(later: Finding, earlier: Finding) -> bool:
-    return bool({*later.behind} & _broken_with(earlier))
+    return bool({*later.behind} & _broken_in_last_step(earlier))
 
 
 def _executes(finding: Finding, cause: Finding) -> bool:
@@ -264,7 +264,7 @@ def _same_needs(finding: Finding, other: Finding) -> bool:
     )
 
 
-def _root_first(finding: Finding, order: Sequence[Finding]) -> tuple[bool, bool, int, int]:
+def _cause_order(finding: Finding, order: Sequence[Finding]) -> tuple[bool, bool, int, int]:
     """Return a sort key. Findings come first if no other rule was broken earlier in their run, then
     if they were shrunk, and then if they need fewer features. `order` breaks ties."""
     needs = FEW if finding.needs is None else len(finding.needs)

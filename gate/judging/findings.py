@@ -27,7 +27,7 @@ from ...spec.systems import OWN_RULES, SYSTEMS
 from ..console import output
 from ..corpus.folder import FoundOn, Origin
 from ..files.scenario_file import FileError, write_scenario
-from ..targets.coverage import Entered, Interval, unite
+from ..targets.coverage import Entered, Interval, combine
 from ..targets.target_spec import TargetSpec
 from . import verdict
 from .context import GateContext
@@ -92,7 +92,7 @@ def keep(
     scenarios that break no rule."""
     outcome, cause = confirmed
     first, *others = outcome.broken
-    behind = _behind(gate, place, scenario, first)
+    behind = _broken_earlier(gate, place, scenario, first)
     message, started = output.unicode_text(first.message), outcome.session.started
     # Written like a corpus entry, so that the folder of findings can serve as a corpus.
     about = Origin(
@@ -212,7 +212,7 @@ def _lines_entered(
                 continue
             entered = interval.take()
             if not other.broken and not other.session.rejected:
-                passed, count = unite(passed, entered), count + 1
+                passed, count = combine(passed, entered), count + 1
         interval.take()
         replay(gate.target, scenario, rules, last_step=first.step, new=gate.in_run())
         entered = interval.take()
@@ -231,7 +231,9 @@ def is_adapters_fault(first: Broken, behind: Sequence[str], spec: TargetSpec) ->
     return first.by_adapter and not (is_ours and (behind or spec.scheduler))
 
 
-def _behind(gate: GateContext, place: Place, scenario: Scenario, first: Broken) -> tuple[str, ...]:
+def _broken_earlier(
+    gate: GateContext, place: Place, scenario: Scenario, first: Broken
+) -> tuple[str, ...]:
     """Return the rules that the run breaks before it breaks `first`. Any of them may be the cause.
 
     The rule that compares the target with the model is left out, because it would have ended the

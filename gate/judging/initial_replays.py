@@ -22,7 +22,7 @@ from ...properties.search.workloads import workloads
 from ...properties.shrinking.shrink import until
 from ...spec.catalogue import Rule
 from ..console import interrupts
-from ..corpus.folder import by_length, longest, seed_corpus
+from ..corpus.folder import max_steps, seed_corpus, shortest_first
 from ..targets.scales import scales_of
 from . import verdict
 from .base import STANDSTILL
@@ -135,7 +135,7 @@ def replay_builtin(gate: GateContext) -> None:
 
     Skip scenarios whose configuration contradicts a fixed value.
     """
-    scenarios = by_length(gate.options.system)
+    scenarios = shortest_first(gate.options.system)
     if gate.options.fixed:
         scenarios = {name: entry for name, entry in scenarios.items() if _has_fixed(gate, entry)}
     _replay_and_shrink(gate, verdict.PUBLISHED, _short_enough(gate, scenarios))
@@ -173,7 +173,7 @@ def replay_own(gate: GateContext) -> None:
 def _short_enough(gate: GateContext, scenarios: Mapping[str, Scenario]) -> list[Scenario]:
     chosen = []
     for name, scenario in scenarios.items():
-        if longest(scenario) <= gate.options.profile.corpus_steps:
+        if max_steps(scenario) <= gate.options.profile.corpus_steps:
             chosen.append(scenario)
         else:
             gate.report(Notice(f"corpus: {name} left out of profile {gate.options.profile_name}"))
@@ -279,7 +279,9 @@ def replay_deviations(gate: GateContext) -> None:
     """Replay the scenarios of known failures to their ends. Report every other failure as a
     finding."""
     began = time.monotonic()
-    settled = settle(gate.deviations, gate.target, gate.options.revision, gate.options.rules)
+    settled = replay_entries(
+        gate.deviations, gate.target, gate.options.revision, gate.options.rules
+    )
     for outcome in settled:
         gate.results.count(outcome)
     for number, scenario in gate.deviations.scenarios.items():
@@ -299,7 +301,7 @@ def replay_deviations(gate: GateContext) -> None:
         gate.results.engines.append(ran)
 
 
-def settle(
+def replay_entries(
     deviations: Deviations, target: Target, revision: str, rules: Sequence[Rule]
 ) -> list[Outcome]:
     """Determine the states of the entries for these rules that have no state yet, by replaying

@@ -17,7 +17,7 @@ from ...spec.catalogue import Rule, load
 from ..console import interrupts
 from ..console.output import plural
 from ..targets import checkouts, releases
-from ..targets.coverage import entered
+from ..targets.coverage import read_probes
 from ..targets.probe import Capabilities, probe
 from ..targets.target_spec import TargetSpec
 from . import verdict
@@ -160,7 +160,7 @@ def _changes(options: GateOptions) -> Changes | None:
     spec, base = options.spec, options.base
     if base is None or spec.coverage is None:
         return None
-    paths = [module.path for module in entered(spec.coverage)]
+    paths = [module.path for module in read_probes(spec.coverage)]
     if spec.scheduler:
         place = Path(spec.scheduler.rpartition(":")[0])
         folder = place.parent if place.suffix == ".py" else place

@@ -38,7 +38,7 @@ def rules_named(catalogue: Sequence[Rule], words: Sequence[str]) -> dict[str, bo
     return meant(catalogue, rule_words("--rule", words))
 
 
-def judged_by(
+def rules_to_judge(
     system: str,
     words: Sequence[str] | None,
     revision: str,
@@ -59,7 +59,7 @@ def judged_by(
         if words
         else dict.fromkeys([known.id for known in catalogue], False)
     )
-    left_out = excluded(catalogue, exclude)
+    left_out = excluded_ids(catalogue, exclude)
     chosen: Sequence[Rule] = [rule for rule in catalogue if rule.id in named]
     if compare_with == NO_LOCKSTEP and named.get(LOCKSTEP):
         raise InputError("--rule", f"{LOCKSTEP} contradicts --compare-with {NO_LOCKSTEP}")
@@ -85,7 +85,7 @@ def judged_by(
     ]
 
 
-def lockstep_of(
+def lockstep_revision(
     scenario: Scenario,
     words: Sequence[str] | None,
     target: TargetSpec,
@@ -105,7 +105,7 @@ def lockstep_of(
     return NO_LOCKSTEP
 
 
-def excluded(catalogue: Sequence[Rule], words: Sequence[str]) -> frozenset[str]:
+def excluded_ids(catalogue: Sequence[Rule], words: Sequence[str]) -> frozenset[str]:
     """Return the ids that --exclude selects; raise InputError if a rule cannot be excluded."""
     ids = frozenset(meant(catalogue, rule_words("--exclude", words)))
     if always := sorted(ids & {NEVER_CRASHES, NEVER_HANGS}):
@@ -260,7 +260,7 @@ def _guard(
     target."""
 
     def checked(history: RunHistory, step: Step) -> Any:
-        before = _read_by_all(history, step)
+        before = _shared_state(history, step)
         try:
             answer = limited(function, history, step)
         except (Exception, SystemExit, EndlessCode) as error:
@@ -268,7 +268,7 @@ def _guard(
             where = f", line {line}" if line else ""
             what = f"{rule} raised {described(error)}{where}"
             raise RuleFault(f"{path}: {what} (step {history.step})") from None
-        if _read_by_all(history, step) != before:
+        if _shared_state(history, step) != before:
             what = f"{path}: {rule} changes the history or the step (step {history.step})"
             raise RuleFault(f"{what}; valid: a rule that only reads them")
         if not is_answer(answer):
@@ -279,7 +279,7 @@ def _guard(
     return checked
 
 
-def _read_by_all(history: RunHistory, step: Step) -> bytes:
+def _shared_state(history: RunHistory, step: Step) -> bytes:
     """Return the state that all rules read, to detect whether a user's rule changes it. The state
     of each request is left out: copying it in every step would take too long."""
     return msgspec.json.encode((dict(history.config), [*history.live], step))

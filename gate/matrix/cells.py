@@ -21,7 +21,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from ... import __version__
 from ..console import INCONCLUSIVE
 from ..console.step_lines import one_line
-from ..files.disk import FileError, decode_json, naming_file, write
+from ..files.disk import FileError, decode_json, name_file_in_errors, write
 from ..judging.verdict import RuleVerdict, Verdict
 from ..processes.executors import DEATHS, make_executor, run_tasks
 from ..processes.watchdog import run_watched
@@ -118,7 +118,7 @@ def run_cells(
     """
     # Fail before the gates run rather than afterwards.
     for name in ("logs", "scenarios", "verdicts"):
-        with naming_file(folder):
+        with name_file_in_errors(folder):
             (folder / name).mkdir(parents=True, exist_ok=True)
     # A user's class may have changed since an earlier run; a release never changes.
     verdicts = {
@@ -194,12 +194,12 @@ def scenario_of(judged: CellVerdict, rule: str) -> str:
 def _store(cell: Cell, folder: Path, ran: GateRun) -> CellVerdict:
     for name, data in ran.files.items():
         path = folder / name
-        with naming_file(path):
+        with name_file_in_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         write(path, data)
     name = f"verdicts/{cell.file_name}.json"
     if name not in ran.files:  # otherwise the verdict of an earlier gate would pass as this gate's
-        with naming_file(folder / name):
+        with name_file_in_errors(folder / name):
             (folder / name).unlink(missing_ok=True)
     verdict = _read(cell, folder)
     if verdict is not None:

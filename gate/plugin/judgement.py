@@ -26,10 +26,10 @@ from ..files.project_file import read_project
 from ..files.scenario_file import FileError
 from ..judging.context import BreakOff, GateContext, GateOptions
 from ..judging.deviations import Deviations, read_deviations
-from ..judging.initial_replays import settle
+from ..judging.initial_replays import replay_entries
 from ..judging.judge import judge
 from ..judging.profiles import PROFILES, set_hypothesis_home
-from ..judging.rule_choice import excluded
+from ..judging.rule_choice import excluded_ids
 from ..judging.verdict import Event, Found, Verdict
 from ..reports.outcome import explanation_lines, refused_parts
 from ..targets.factory import Opened, opened
@@ -89,7 +89,7 @@ def _read(root: Path, given: Mapping[str, str]) -> Setting:
         path = root / given["deviations"]
         deviations = read_deviations(path, system, catalogue, datetime.date.today())
     words = [given["exclude"]] if given["exclude"] else []
-    left_out = {**dict.fromkeys(excluded(catalogue, words), "excluded"), **deviations.by_design}
+    left_out = {**dict.fromkeys(excluded_ids(catalogue, words), "excluded"), **deviations.by_design}
     rules = [rule for rule in catalogue if applies(rule, revision) and rule.checked]
     return Setting(
         *(spec, system, revision, profile, int(seed), corpus, deviations, rules, left_out)
@@ -163,7 +163,7 @@ class Judgement:
             config = full_config(setting.system, setting.revision, scenario.config)
             started = Session(target, setting.system, setting.revision, config, ()).started
             known.begin(started.name, started.version)
-            settle(known, target, setting.revision, setting.rules)
+            replay_entries(known, target, setting.revision, setting.rules)
         return known
 
     def close(self) -> None:

@@ -44,7 +44,7 @@ class TimeLimit(NamedTuple):
         return self._replace(ends=time.monotonic() + self.left / parts)
 
 
-def bounded(
+def run_in_process(
     limit: float | TimeLimit, work: Callable[..., Iterator[Any]], *args: Any
 ) -> Iterator[Any]:
     """Run `work(*args)` in another process, and yield each item as soon as the process yields it.

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ...spec.catalogue import Rule
 from ..console.output import one_line, say
-from ..files.disk import naming_file
+from ..files.disk import name_file_in_errors
 from ..judging.verdict import Began, Concluded, Event, Verdict
 from .markdown import markdown
 from .outcome import breaks, broken_off, out_of_date
@@ -68,7 +68,10 @@ class GitHub:
         if why is not None:
             self._annotate("error", "inconclusive", [why])
         if self._summary is not None:
-            with naming_file(self._summary), self._summary.open("a", encoding="utf-8") as file:
+            with (
+                name_file_in_errors(self._summary),
+                self._summary.open("a", encoding="utf-8") as file,
+            ):
                 file.write(markdown(verdict) + "\n")
 
     def _annotate(

@@ -14,7 +14,7 @@ from ...model.errors import InputError
 from ...spec.catalogue import Rule
 from ..console.option_checks import check_different, check_file
 from ..console.output import as_json, json_line
-from ..files.disk import FileError, awaited_pipe, naming_file, write
+from ..files.disk import FileError, name_file_in_errors, open_pipe, write
 from ..judging.verdict import Concluded, Event, Finding, Found, Report, Verdict
 from .github import GitHub
 from .junit import junit
@@ -50,9 +50,9 @@ class Ndjson:
 
     def __call__(self, event: Event) -> None:
         line = FoundLine(event.finding, event.replay) if isinstance(event, Found) else event
-        with naming_file(self._path):
+        with name_file_in_errors(self._path):
             if self._file is None and self._path.is_fifo():
-                self._file = open(awaited_pipe(self._path), "wb", buffering=0)  # noqa: SIM115
+                self._file = open(open_pipe(self._path), "wb", buffering=0)  # noqa: SIM115
             if self._file is None:
                 self._path.write_bytes(b"")
                 # Without a buffer: even if two gates write to the same file, every line stays
@@ -155,7 +155,7 @@ def check_report_options(options: ReportOptions, inputs: Mapping[str, Path | Non
 def _ends(file: Path) -> bytes:
     """Return the beginning and the end of a file. In a file that schedproof wrote, one of them
     names schedproof."""
-    with naming_file(file, "read"), file.open("rb") as opened:
+    with name_file_in_errors(file, "read"), file.open("rb") as opened:
         begin = opened.read(ENDS)
         opened.seek(max(file.stat().st_size - ENDS, len(begin)))
         return begin + opened.read()

@@ -34,7 +34,7 @@ def requests_refused(verdict: Verdict) -> int:
     return sum(engine.rejected_requests for engine in verdict.engines)
 
 
-def never_together(verdict: Verdict) -> str | None:
+def isolation_warning(verdict: Verdict) -> str | None:
     """Return a warning if the target refused so many requests that no run had more than one."""
     refused = requests_refused(verdict)
     if not refused or verdict.reach is None or verdict.reach.requests > 1:

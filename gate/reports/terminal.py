@@ -28,7 +28,7 @@ from ..judging.verdict import (
 from .outcome import (
     explanation_lines,
     in_short,
-    never_together,
+    isolation_warning,
     out_of_date,
     reach_in_words,
     reason_of,
@@ -182,7 +182,7 @@ def print_verdict(
     """
     entries = verdict.rules
     if not verbose:
-        print_together(console, entries, rules)
+        print_grouped(console, entries, rules)
         entries = tuple(entry for entry in entries if entry.status not in TOGETHER)
     print_rules(console, entries, rules)
     for what, why in out_of_date(verdict).items():
@@ -198,7 +198,7 @@ def print_verdict(
         console.print(one_line(refusal_line(refusal)), markup=False)
     if verdict.reach is not None:
         console.print(one_line(f"{'reached':<14} {reach_in_words(verdict.reach)}"), markup=False)
-    if (warning := never_together(verdict)) is not None:
+    if (warning := isolation_warning(verdict)) is not None:
         console.print(f"[yellow]{'warning':<14}[/yellow] {warning}")
     print_coverage(console, verdict.coverage)
     print_faults(console, verdict.faults)
@@ -219,7 +219,7 @@ def print_faults(console: Console, faults: Sequence[Fault]) -> None:
         say(console, f"     {fault.replay}")
 
 
-def print_together(console: Console, entries: Sequence[RuleVerdict], rules: Sequence[Rule]) -> None:
+def print_grouped(console: Console, entries: Sequence[RuleVerdict], rules: Sequence[Rule]) -> None:
     """Print one line for all rules that held, one for all that were never exercised, and one for
     all that cannot be judged because the target does not show enough.
 

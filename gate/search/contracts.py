@@ -23,7 +23,7 @@ from ...solver.systems import MAX_MEMBERS, Contract, contracts
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ..console.option_checks import check_choice
 from ..judging.profiles import set_hypothesis_home
-from ..processes.work_process import Unanswered, bounded
+from ..processes.work_process import Unanswered, run_in_process
 
 # How many examples Hypothesis tries per contract with its crosshair backend, by profile.
 PROFILES = {"ci": 0, "nightly": 50}
@@ -185,7 +185,7 @@ def _ask_all(
         try:
             # The limit of the engine counts CPU time, and the engine may exceed it. Kill it after
             # twice as much wall-clock time.
-            [claim] = bounded(2 * time_limit + START_UP, engine, contract.name, time_limit)
+            [claim] = run_in_process(2 * time_limit + START_UP, engine, contract.name, time_limit)
             answer = confirm_claim(contract, claim)
         except Unanswered as why:
             answer = Answer("inconclusive", str(why))

@@ -22,7 +22,7 @@ from ...solver.systems import proofs_of
 from ...spec.catalogue import load
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ..files.scenario_file import write_scenario
-from ..processes.work_process import TimeLimit, Unanswered, bounded
+from ..processes.work_process import TimeLimit, Unanswered, run_in_process
 
 Say = Callable[[str], None]
 NAMES = 46  # width of a lemma's name, in columns
@@ -73,7 +73,7 @@ def run_proofs(
     say(f"{rule}: {proof.question}")
     lemmas: list[Discharged] = []
     try:
-        for lemma in bounded(time_limit, _discharge, system, rule, block, certificate):
+        for lemma in run_in_process(time_limit, _discharge, system, rule, block, certificate):
             say(lemma_line(lemma))
             say(f"           {lemma.sentence}")
             lemmas.append(lemma)
@@ -86,7 +86,7 @@ def run_proofs(
         if certificate is not None:
             codes.append(print_certificate(say, lemmas, certificate))
         if not prove:
-            for name, found in bounded(time_limit, _counterexamples, system, rule):
+            for name, found in run_in_process(time_limit, _counterexamples, system, rule):
                 codes.append(_show(say, name, rule, found, out))
     except Unanswered as why:
         say(f"inconclusive: {why}")

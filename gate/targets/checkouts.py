@@ -92,7 +92,7 @@ def known_checkouts() -> dict[str, Checkout]:
     return {checkout.name: checkout for checkout in parts if checkout is not None}
 
 
-def named(spec: str) -> tuple[Checkout, str] | None:
+def parse_checkout(spec: str) -> tuple[Checkout, str] | None:
     """Return the checkout and the folder that NAME or NAME:DIR refers to; None for other
     targets."""
     name, _, folder = spec.partition(":")
@@ -105,7 +105,7 @@ def with_path(spec: str, path: Path | None) -> str:
         return spec
     checkouts = known_checkouts()
     if spec not in checkouts:
-        if named(spec) is not None:
+        if parse_checkout(spec) is not None:
             raise InputError("--path", f"{path}: {spec} already names a folder")
         raise InputError("--path", f"{path}: valid only for {', '.join(checkouts)}, not for {spec}")
     return f"{spec}:{path}"

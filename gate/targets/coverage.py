@@ -60,7 +60,7 @@ def blocks(tree: ast.AST) -> Iterator[tuple[Function, list[ast.stmt]]]:
     compiled = {
         argument.id
         for call in ast.walk(tree)
-        if isinstance(call, ast.Call) and _called(call) in COMPILERS
+        if isinstance(call, ast.Call) and _call_name(call) in COMPILERS
         for argument in call.args
         if isinstance(argument, ast.Name)
     }
@@ -71,7 +71,7 @@ def _blocks(
     node: ast.AST, prefix: str, function: Function | None, compiled: Collection[str]
 ) -> Iterator[tuple[Function, list[ast.stmt]]]:
     if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
-        node.name in compiled or any(_called(word) in DECORATORS for word in node.decorator_list)
+        node.name in compiled or any(_call_name(word) in DECORATORS for word in node.decorator_list)
     ):
         return
     if isinstance(node, ast.ClassDef):
@@ -91,7 +91,7 @@ def _blocks(
             yield from _blocks(child, prefix, function, compiled)
 
 
-def _called(node: ast.expr) -> str:
+def _call_name(node: ast.expr) -> str:
     """Return the last part of the name that a call or a decorator uses: "njit" for
     `numba.njit(cache=True)`."""
     while isinstance(node, ast.Call):
@@ -172,7 +172,7 @@ def _map_probes(folder: Path, loader: SourceFileLoader, probes: int) -> Any:
         return mmap.mmap(opened.fileno(), 0)
 
 
-def entered(folder: Path) -> list[Entered]:
+def read_probes(folder: Path) -> list[Entered]:
     """Return the probes that a target's processes have passed, by module."""
     modules = []
     for file in _files(folder):
@@ -184,14 +184,14 @@ def entered(folder: Path) -> list[Entered]:
         if separator:
             path, _, module = words.decode(errors="surrogateescape").partition("\0")
             modules.append(Entered(f"/{path}", module, probes))
-    return unite(modules)
+    return combine(modules)
 
 
-def unite(*parts: Iterable[Entered]) -> list[Entered]:
+def combine(*parts: Iterable[Entered]) -> list[Entered]:
     """Return, by module, the probes that were passed in any of the parts."""
     passed: dict[tuple[str, str], bytes] = {}
     for path, module, probes in chain(*parts):
-        passed[path, module] = _either(passed.get((path, module), b""), probes)
+        passed[path, module] = _combine(passed.get((path, module), b""), probes)
     return sorted(Entered(*key, probes) for key, probes in passed.items())
 
 
@@ -212,15 +212,15 @@ class Interval:
 
     def __exit__(self, *_: object) -> None:
         for file, probes in self._all.items():
-            _write(file, _either(_probes(file), probes))
+            _write(file, _combine(_probes(file), probes))
 
     def take(self) -> list[Entered]:
         """Return the probes that were passed since the last call. The target must not be running
         during the call."""
-        since = entered(self._folder)
+        since = read_probes(self._folder)
         for file in _files(self._folder):
             probes = _probes(file)
-            self._all[file] = _either(self._all.get(file, b""), probes)
+            self._all[file] = _combine(self._all.get(file, b""), probes)
             _write(file, bytes(len(probes)))
         return since
 
@@ -247,7 +247,7 @@ def _write(file: Path, probes: bytes) -> None:
         opened.write(probes)
 
 
-def _either(some: bytes, others: bytes) -> bytes:
+def _combine(some: bytes, others: bytes) -> bytes:
     """Combine two recordings of a module's probes: a probe counts as passed if it was passed in
     either of them.
 

@@ -177,7 +177,7 @@ def _lengths(node: Node, request: str) -> str:
     """Describe the lengths of a request. A length that the scheduler has not read yet is a
     range."""
     candidates: Any = node.known[request]
-    items = [candidates.menu.items[number] for number in possible(candidates)]
+    items = [candidates.menu.items[number] for number in possible_items(candidates)]
 
     def reported(values: set[int]) -> str:
         least, most = min(values), max(values)
@@ -310,11 +310,11 @@ def _decided(graph: Graph, edge: int) -> Iterator[tuple[Label, ...]]:
     target = graph.edges[edge].target
     if target is not None:
         for name, candidates in graph.vertices[target].node.known.items():
-            accepted = possible(candidates)
+            accepted = possible_items(candidates)
             for number in accepted if len(accepted) > 1 else ():
                 yield (*labels, ("choose", name, 1 << number))
 
 
-def possible(candidates: Candidates) -> list[int]:
+def possible_items(candidates: Candidates) -> list[int]:
     """Return the items of the request menu that are still possible for a request."""
     return [number for number in candidates.numbers() if candidates.menu.accepted[number]]

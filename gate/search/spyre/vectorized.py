@@ -33,7 +33,7 @@ STEPS_OF_A_NET = 1 << 25
 
 
 @dataclass
-class Cast:
+class VectorizedSearch:
     """A vectorized search. It runs batches of random loads, called nets; each load of a net is
     called a lane.
 
@@ -75,13 +75,13 @@ def run_vectorized(
     out: Path,
     time_limit: TimeLimit,
 ) -> int:
-    cast = read_cast(rule.id, revision, changes)
+    cast = read_search(rule.id, revision, changes)
     cast.published = also is not None
     output.say(console, f"search {rule.id} by the vectorized model, {cast.admits_by}")
     began = time.monotonic()
     with console.status("") as status:
         for number in count():
-            scenario = cast_net(cast, number)
+            scenario = run_net(cast, number)
             spent = time.monotonic() - began
             status.update(f"vectorized: {cast.covered}")
             if scenario is not None or not time_limit.left:
@@ -100,7 +100,7 @@ def run_vectorized(
     )
 
 
-def read_cast(rule: str, revision: str | None, changes: Sequence[str]) -> Cast:
+def read_search(rule: str, revision: str | None, changes: Sequence[str]) -> VectorizedSearch:
     """Return the search that the options describe. If they set a length, every net has the same
     configuration."""
     from ....model.spyre.lanes import REVISIONS, read_rules
@@ -124,10 +124,12 @@ def read_cast(rule: str, revision: str | None, changes: Sequence[str]) -> Cast:
     except InputError as error:
         raise InputError("--param", error.problem) from None
     fixed = any(key in LENGTHS for key in given)
-    return Cast(rule, name, formula, lengths if fixed else None, setting.requests or REQUESTS)
+    return VectorizedSearch(
+        rule, name, formula, lengths if fixed else None, setting.requests or REQUESTS
+    )
 
 
-def cast_net(cast: Cast, number: int) -> Scenario | None:
+def run_net(cast: VectorizedSearch, number: int) -> Scenario | None:
     """Draw and run the net with this number. Return its smallest load that breaks the rule, or
     None."""
     import numpy as np

@@ -39,7 +39,7 @@ from ....solver.spyre.worst_case import (
 from ....spec.catalogue import Rule, load, select
 from ...console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ...files.scenario_file import write_scenario
-from ...processes.work_process import TimeLimit, Unanswered, bounded
+from ...processes.work_process import TimeLimit, Unanswered, run_in_process
 from .. import counterexample
 from ..proofs import blocks_of, lemma_line, print_certificate, writing
 from ..question import OwnQuestions, Question
@@ -164,7 +164,7 @@ def _smallest(search: VolumeSearch) -> int:
     """Search for a run with blocks of 2 tokens, short enough to check on paper."""
     search.say("with blocks of 2 tokens and max_model_len 6:")
     try:
-        for small, arrivals in bounded(search.time_limit, _small, search.setting):
+        for small, arrivals in run_in_process(search.time_limit, _small, search.setting):
             return _replay_run(replace(search, setting=small), arrivals)
     except Unanswered as why:
         search.say(f"  inconclusive: {why}")
@@ -184,7 +184,7 @@ def _small(setting: Setting) -> Iterator[tuple[Setting, list[Any]]]:
 def _say_slack(search: VolumeSearch) -> None:
     formula, most = search.setting.formula, 4 * search.setting.block
     try:
-        [tokens] = bounded(search.time_limit, _slack, formula, most)
+        [tokens] = run_in_process(search.time_limit, _slack, formula, most)
     except Unanswered as why:
         search.say(f"slack: inconclusive: {why}")
         return
@@ -215,7 +215,7 @@ def _fewest(search: VolumeSearch) -> int:
     began, excluded, unknown = time.monotonic(), max(harmless, 1), False
     most = setting.requests or MAX_REQUESTS
     try:
-        for query in bounded(search.time_limit, fewest, setting, most):
+        for query in run_in_process(search.time_limit, fewest, setting, most):
             spent = time.monotonic() - began
             if query.answer == "sat":
                 search.say(f"{query.requests} requests ({query.where}): found after {spent:.1f} s")
@@ -238,7 +238,7 @@ def _proven_first(search: VolumeSearch) -> bool:
     lemmas, began = list[Discharged](), time.monotonic()
     try:
         group = ""
-        for title, discharged in bounded(search.time_limit, _discharge, *_scope(search)):
+        for title, discharged in run_in_process(search.time_limit, _discharge, *_scope(search)):
             if title != group and any(lemma.status != "proven" for lemma in lemmas):
                 break  # the lemmas about the formula suffice here; those about the code take longer
             group = title
@@ -272,7 +272,7 @@ def run_worst(search: VolumeSearch, objective: Objective) -> int:
     known: Known | None = None
     why = "Z3 cannot tell"
     try:
-        for known in bounded(search.time_limit, worst, setting, objective):
+        for known in run_in_process(search.time_limit, worst, setting, objective):
             reached = f"{known.reached} is reached, " if known.arrivals else ""
             spent = time.monotonic() - began
             search.say(f"{reached}{known.at_most} is never exceeded, after {spent:.1f} s")
@@ -350,7 +350,7 @@ def run_proof(search: VolumeSearch) -> int:
     lemmas, title, began = list[Discharged](), "", time.monotonic()
     query = (*_scope(search), search.certificate)
     try:
-        for group, lemma in bounded(search.time_limit, _discharge, *query):
+        for group, lemma in run_in_process(search.time_limit, _discharge, *query):
             if group != title:
                 title = group
                 search.say(f"{title}:")
