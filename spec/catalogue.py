@@ -272,7 +272,7 @@ def _has(system: str, rule_id: str) -> bool:
     return any(rule.id == rule_id for rule in load(system))
 
 
-def meant(rules: Sequence[Rule], words: Iterable[str]) -> dict[str, bool]:
+def selected(rules: Sequence[Rule], words: Iterable[str]) -> dict[str, bool]:
     """Map the id of each rule that the words select to whether a word names the rule itself.
 
     A word is either an id, which names a rule itself, or a pattern such as ALL-*, which selects

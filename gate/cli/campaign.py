@@ -101,7 +101,7 @@ def _run(
     ends: float,
     out: Path,
 ) -> int:
-    from ..campaign.ledger import read_ledger
+    from ..campaign.ledger import open_ledger, read_ledger
     from ..campaign.report import report
     from ..campaign.running import run_campaign, work
     from ..processes.executors import ClusterError, make_executor

@@ -10,7 +10,7 @@ import typer
 from ...model.errors import InputError
 from ...model.systems import check_system, resolve_revision
 from ...properties.rules.registry import LOCKSTEP
-from ...spec.catalogue import load, meant
+from ...spec.catalogue import load, selected
 from ...spec.systems import SYSTEMS
 from ..console import output
 from ..console.interrupts import keep_results, why
@@ -150,7 +150,7 @@ def check_rules(words: Sequence[str], system: str | None, explain: bool) -> list
     """Return the ids that --rule names. Without a `system`, rules of every system are valid."""
     systems = SYSTEMS if system is None else (system,)
     known = {rule.id: rule for name in systems for rule in load(name)}
-    ids = meant([*known.values()], rule_words("--rule", words))
+    ids = selected([*known.values()], rule_words("--rule", words))
     if ids.get(LOCKSTEP) and not explain:
         raise InputError(
             "--rule", f"{LOCKSTEP} compares with the model; valid only together with --explain"

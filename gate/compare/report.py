@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from ...properties.checking.difference import CLASSES, only, plain
+from ...properties.checking.difference import CLASSES, plain, without_shared
 from ...properties.checking.lockstep import Differing
 from ..console import output
 from ..console.step_lines import step_line
@@ -126,7 +126,10 @@ def _side_by_side(found: KeptDifference, names: Sequence[str]) -> Table:
 def sides_of(field: Differing) -> tuple[object, object]:
     """Return both values without the items that they have in common. If only the order differs,
     return them unchanged."""
-    first, second = only(field.first, field.second), only(field.second, field.first)
+    first, second = (
+        without_shared(field.first, field.second),
+        without_shared(field.second, field.first),
+    )
     return (first, second) if first or second else (field.first, field.second)
 
 

@@ -19,7 +19,7 @@ from ...properties.checking.replay import Outcome, replay
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import applies
 from ...properties.shrinking.shrink import size
-from ...spec.catalogue import Rule, load, meant
+from ...spec.catalogue import Rule, load, selected
 from ...spec.systems import SYSTEMS
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ..console.option_checks import rule_words
@@ -173,7 +173,7 @@ def failures_of_shape(
 def rule_ids(words: Sequence[str] | None) -> list[str]:
     """Return the rule ids given to --rule. `A,B` stands for A and B."""
     every = {rule.id: rule for system in SYSTEMS for rule in load(system)}
-    return list(meant([*every.values()], rule_words("--rule", words or ())))
+    return list(selected([*every.values()], rule_words("--rule", words or ())))
 
 
 @contextmanager

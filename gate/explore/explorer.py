@@ -30,7 +30,7 @@ from ...model.scenario import Scenario
 from ...model.target import ModelTarget
 from ...properties.checking.replay import Outcome
 from ...properties.checking.replay import replay as run_replay
-from ...properties.rules.registry import LOCKSTEP, applies, explored
+from ...properties.rules.registry import LOCKSTEP, applies, can_be_explored
 from ...solver.exploration.exploration import (
     Counterexample,
     Exploration,
@@ -118,13 +118,13 @@ def chosen_rules(
                     "alone; valid: any other rule"
                 ),
             )
-        if not explored(chosen):
+        if not can_be_explored(chosen):
             raise InputError(
                 "--rule",
                 f"{chosen.id} cannot be checked by exploring states; valid: `schedproof gate`",
             )
         check_applies(chosen, revision)
-    return [rule for rule in rules if explored(rule) and applies(rule, revision)]
+    return [rule for rule in rules if can_be_explored(rule) and applies(rule, revision)]
 
 
 REPORT_EVERY = 0.5  # seconds

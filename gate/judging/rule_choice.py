@@ -24,7 +24,7 @@ from ...properties.history.run_history import RunHistory
 from ...properties.rules.predicate import Predicate, RuleFault
 from ...properties.rules.registry import LOCKSTEP, NEVER_CRASHES, NEVER_HANGS, applies
 from ...spec import systems
-from ...spec.catalogue import FIELDS, Rule, load, meant
+from ...spec.catalogue import FIELDS, Rule, load, selected
 from ..console.option_checks import option, rule_words
 from ..console.output import one_line
 from ..files.scenario_file import FileError
@@ -35,7 +35,7 @@ NO_LOCKSTEP = "none"
 
 def rules_named(catalogue: Sequence[Rule], words: Sequence[str]) -> dict[str, bool]:
     """Map each rule id that --rule selects to whether the user named it in full."""
-    return meant(catalogue, rule_words("--rule", words))
+    return selected(catalogue, rule_words("--rule", words))
 
 
 def rules_to_judge(
@@ -107,7 +107,7 @@ def lockstep_revision(
 
 def excluded_ids(catalogue: Sequence[Rule], words: Sequence[str]) -> frozenset[str]:
     """Return the ids that --exclude selects; raise InputError if a rule cannot be excluded."""
-    ids = frozenset(meant(catalogue, rule_words("--exclude", words)))
+    ids = frozenset(selected(catalogue, rule_words("--exclude", words)))
     if always := sorted(ids & {NEVER_CRASHES, NEVER_HANGS}):
         raise InputError(
             "--exclude",

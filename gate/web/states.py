@@ -17,7 +17,7 @@ from ...model.target import ModelTarget
 from ...properties.checking.replay import replay
 from ...properties.explanations.measures import measures
 from ...solver.exploration.exploration import ExploreOptions
-from ...solver.exploration.graph import Edge, Graph, Vertex, drawn
+from ...solver.exploration.graph import Edge, Graph, Vertex, draw_graph
 from ...solver.exploration.scheduler_space import Node
 from ...solver.exploration.search import Label
 from ...solver.exploration.undecided import Candidates
@@ -76,7 +76,7 @@ def draw(
     """Explore, report as usual, and write the page. Return the exit code."""
     began = time.monotonic()
     reporter = Reporter(console, [options], rules, out)
-    graph = drawn(options, rules, MAX_STATES)
+    graph = draw_graph(options, rules, MAX_STATES)
     cut = cut_line(graph)
     why = "" if graph.result.complete else cut or "paths were cut"
     reporter(Ended(graph.result, why, time.monotonic() - began, memory_mb()))

@@ -25,7 +25,7 @@ def schedule(config: LlmServingSimConfig, state: State) -> Decision:
         # Once the budget is used up, no request gets tokens, so their lengths do not matter.
         if not config.has_slot(len(plan.scheduled)) or not plan.budget:
             break
-        plan = served(config, plan, sequence)
+        plan = serve(config, plan, sequence)
     return built(state, plan)
 
 
@@ -43,18 +43,18 @@ def queue(config: LlmServingSimConfig, state: State) -> list[Sequence]:
     return sorted(present, key=lambda sequence: sequence.arrival)
 
 
-def served(config: LlmServingSimConfig, plan: Plan, sequence: Sequence) -> Plan:
+def serve(config: LlmServingSimConfig, plan: Plan, sequence: Sequence) -> Plan:
     """Return the plan with the tokens that a request gets. If it gets none, the plan is unchanged
     (LSS-R09)."""
     if find(plan.running, sequence.id):
         tokens = cap(config, plan.budget, need(sequence))
-        return going_on(config, plan, sequence, tokens) if tokens else plan
+        return advance(config, plan, sequence, tokens) if tokens else plan
     if plan.short:
         return plan
-    return starting(config, plan, sequence)
+    return start(config, plan, sequence)
 
 
-def starting(config: LlmServingSimConfig, plan: Plan, sequence: Sequence) -> Plan:
+def start(config: LlmServingSimConfig, plan: Plan, sequence: Sequence) -> Plan:
     """Give a request its first tokens. If blocks are missing, no later request starts before it
     (LSS-P01, ALL-R05). Once it runs, it never waits again (ALL-R03)."""
     hit = kv_cache.prefix_hit(config, plan.pool, sequence)
@@ -76,7 +76,7 @@ def starting(config: LlmServingSimConfig, plan: Plan, sequence: Sequence) -> Pla
     )
 
 
-def going_on(config: LlmServingSimConfig, plan: Plan, sequence: Sequence, tokens: int) -> Plan:
+def advance(config: LlmServingSimConfig, plan: Plan, sequence: Sequence, tokens: int) -> Plan:
     """Give a started request its tokens. The blocks for them were promised to it when it started
     (ALL-R06, ALL-R10)."""
     grown, pool = kv_cache.hold(config, plan.pool, sequence, tokens)

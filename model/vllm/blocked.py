@@ -51,7 +51,7 @@ def goes_on(config: VllmConfig, plan: Plan) -> bool:
     return not plan.waiting and plan.budget > 0 and len(plan.running) < config.slots
 
 
-def nearer(plan: Plan) -> Plan:
+def count_down(plan: Plan) -> Plan:
     """Record that the grammar of every waiting request has been compiled for one more step."""
     waiting = [
         sequence._replace(blocked=sequence.blocked - 1) if sequence.blocked else sequence

@@ -30,10 +30,10 @@ def ready(config: VllmConfig, plan: Plan, sequence: Sequence) -> tuple[Sequence 
     if sequence.loading is not None:
         return None, plan
     if sequence.deferrals and not (sequence.was_loaded or sequence.blocks):
-        return None, plan._replace(waiting=deferred(plan.waiting, sequence))
+        return None, plan._replace(waiting=defer(plan.waiting, sequence))
     if not sequence.blocks:
         return sequence, plan
-    loaded, pool = landed(config, plan.pool, sequence, plan.holders)
+    loaded, pool = finish_load(config, plan.pool, sequence, plan.holders)
     others = tuple([loaded if other is sequence else other for other in plan.parked])
     return loaded, plan._replace(pool=pool, parked=others)
 
@@ -182,7 +182,7 @@ def arrives(config: VllmConfig, sequence: Sequence, hit: tuple[int, ...]) -> int
     return min(sequence.computed, intact * config.block_size)
 
 
-def deferred(waiting: tuple[Sequence, ...], sequence: Sequence) -> tuple[Sequence, ...]:
+def defer(waiting: tuple[Sequence, ...], sequence: Sequence) -> tuple[Sequence, ...]:
     """Return the queue after setting a request aside because the connector does not yet know how
     many of its tokens are stored. Other requests may overtake it."""
     later = sequence._replace(aside=True, deferrals=sequence.deferrals - 1)
@@ -202,7 +202,7 @@ def promised_blocks(config: VllmConfig, holders: Iterable[Sequence]) -> int:
     return needed
 
 
-def landed(
+def finish_load(
     config: VllmConfig, pool: Pool, sequence: Sequence, holders: tuple[Sequence, ...]
 ) -> tuple[Sequence, Pool]:
     """Return the pool, and the request after its load has finished. Its blocks can now be found.
@@ -211,7 +211,7 @@ def landed(
     the first token on, the request has no blocks left.
     """
     if not sequence.arrives:
-        pool = kv_cache.free(config, pool, with_hit(config, sequence), holders)
+        pool = kv_cache.free(config, pool, keep_hit(config, sequence), holders)
         return sequence._replace(blocks=(), published=0, tables=(), full=()), pool
     if config.more_groups and config.enable_prefix_caching:
         sequence, pool = group_loads.publish(config, pool, sequence)
@@ -222,7 +222,7 @@ def landed(
     return sequence._replace(computed=min(sequence.computed, sequence.num_tokens - 1)), pool
 
 
-def with_hit(config: VllmConfig, sequence: Sequence) -> Sequence:
+def keep_hit(config: VllmConfig, sequence: Sequence) -> Sequence:
     """Return a request whose load has failed as a whole. It keeps the tokens of its hit, which stay
     in the cache."""
     return sequence._replace(computed=sequence.computed or sequence.published * config.block_size)
@@ -257,14 +257,14 @@ def in_line(config: VllmConfig, state: State) -> tuple[Sequence, ...]:
     return (*state.parked, *state.waiting)
 
 
-def written_still(flights: tuple[Flight, ...], sequence: Sequence) -> bool:
+def is_written(flights: tuple[Flight, ...], sequence: Sequence) -> bool:
     """Return whether a decision in flight still writes to the blocks of a request. Until it
     completes, no load may fill these blocks, because the order of the two writes would be undefined
     (V1-R23)."""
-    return in_flight.computed_still(flights, sequence)
+    return in_flight.is_still_computed(flights, sequence)
 
 
-def sent(config: VllmConfig, state: State, sequence: Sequence) -> State:
+def send_or_free(config: VllmConfig, state: State, sequence: Sequence) -> State:
     """Return the state after the last token of a request. Its blocks are either freed, or sent from
     the next step on and freed afterwards (V1-R25)."""
     state, sequence = slid(config, state, sequence)
@@ -279,7 +279,7 @@ def slid(config: VllmConfig, state: State, sequence: Sequence) -> tuple[State, S
     the worker is computing gave back all that it could before its step."""
     if not (sequence.tables and sequence.computed) or sequence.loading is not None:
         return state, sequence
-    if config.depth == 1 and written_still(state.in_flight, sequence):
+    if config.depth == 1 and is_written(state.in_flight, sequence):
         return state, sequence
     sequence, pool = kv_groups.slid(config, state.pool, sequence, state.holders)
     return state._replace(pool=pool), sequence
@@ -297,8 +297,8 @@ def aborted(config: VllmConfig, state: State, sequence: Sequence) -> State:
 
 def free(config: VllmConfig, state: State, sequence: Sequence) -> State:
     """Return the state in which an ended request's blocks become free once nothing uses them."""
-    sequence = with_hit(config, sequence)
-    if sequence.loading is not None or written_still(state.in_flight, sequence):
+    sequence = keep_hit(config, sequence)
+    if sequence.loading is not None or is_written(state.in_flight, sequence):
         later = sequence._replace(
             written_by=0 if sequence.loading is not None else len(state.in_flight)
         )
@@ -306,7 +306,7 @@ def free(config: VllmConfig, state: State, sequence: Sequence) -> State:
     return state._replace(pool=kv_cache.free(config, state.pool, sequence, state.holders))
 
 
-def written(config: VllmConfig, state: State) -> State:
+def finish_write(config: VllmConfig, state: State) -> State:
     """Return the state after a decision has completed and no longer writes to any blocks."""
     if not state.leaving:
         return state
@@ -338,20 +338,20 @@ def fail(config: VllmConfig, state: State) -> tuple[State, dict[str, str]]:
     return state, {sequence.id: "error" for sequence in failed}
 
 
-def steps_on(config: VllmConfig, state: State) -> State:
+def count_down(config: VllmConfig, state: State) -> State:
     if not state.parked and not state.leaving:
         return state
     over = [sequence for sequence in state.leaving if sequence.loading == 0]
-    writing = [sequence.id for sequence in over if written_still(state.in_flight, sequence)]
+    writing = [sequence.id for sequence in over if is_written(state.in_flight, sequence)]
     state = _without(config, state, [s.id for s in over if s.id not in writing])
     decisions = len(state.in_flight)
     return state._replace(
-        parked=tuple([_nearer(sequence) for sequence in state.parked]),
+        parked=tuple([_count_down(sequence) for sequence in state.parked]),
         leaving=tuple(
             [
                 sequence._replace(loading=None, written_by=decisions)
                 if sequence.id in writing
-                else _nearer(sequence)
+                else _count_down(sequence)
                 for sequence in state.leaving
             ]
         ),
@@ -368,7 +368,7 @@ def _without(
     return state
 
 
-def _nearer(sequence: Sequence) -> Sequence:
+def _count_down(sequence: Sequence) -> Sequence:
     if sequence.loading is None:
         return sequence
     if sequence.loading:

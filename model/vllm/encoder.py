@@ -178,12 +178,14 @@ def release_outputs(outputs: Content, sequence: Sequence, others: Iterable[Seque
     return _unused(outputs, sequence, sequence.needs, still)
 
 
-def refused(plan: EncoderPlan, sequence: Sequence, running: Iterable[Sequence]) -> EncoderPlan:
+def refuse(plan: EncoderPlan, sequence: Sequence, running: Iterable[Sequence]) -> EncoderPlan:
     """Return the plan after a request got no blocks, and therefore needs no outputs."""
     return plan._replace(outputs=release_outputs(plan.outputs, sequence, running))
 
 
-def taken_back(plan: EncoderPlan, sequence: Sequence, others: Iterable[Sequence]) -> EncoderPlan:
+def take_back_inputs(
+    plan: EncoderPlan, sequence: Sequence, others: Iterable[Sequence]
+) -> EncoderPlan:
     """Return the plan after a request is preempted.
 
     If inputs were to be computed for it in this step and another request needs them, they are
@@ -205,7 +207,7 @@ def taken_back(plan: EncoderPlan, sequence: Sequence, others: Iterable[Sequence]
     return plan._replace(outputs=release_outputs(plan.outputs, sequence, others))
 
 
-def passed(config: VllmConfig, state: State, name: str) -> State:
+def release_passed(config: VllmConfig, state: State, name: str) -> State:
     """Return the state after the worker has computed a decision with this request.
 
     The request no longer needs the output of an input that lies entirely within its computed

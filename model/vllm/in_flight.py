@@ -49,7 +49,7 @@ def completes(config: VllmConfig, state: State, decided: bool) -> bool:
     return is_waited_for(config, state, decided) or state.early < config.early
 
 
-def counted(config: VllmConfig, state: State, decided: bool) -> State:
+def count_early(config: VllmConfig, state: State, decided: bool) -> State:
     """Update the count of consecutive early completions, and return the new state."""
     if not config.early:
         return state
@@ -57,10 +57,10 @@ def counted(config: VllmConfig, state: State, decided: bool) -> State:
     return state._replace(early=state.early + 1 if early else 0)
 
 
-def arrived(config: VllmConfig, state: State, decided: bool) -> tuple[State, Flight]:
+def complete_oldest(config: VllmConfig, state: State, decided: bool) -> tuple[State, Flight]:
     """Return the state and the oldest decision, if one completes in this step."""
     reports = completes(config, state, decided)
-    state = counted(config, state, decided)
+    state = count_early(config, state, decided)
     if state.completes_next is not None:
         state = state._replace(completes_next=None)
     if not state.in_flight or not reports:
@@ -100,7 +100,7 @@ def publish(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequenc
     return allocator.publish_full(pool, sequence, covered, config.block_size)
 
 
-def delivered(sequence: Sequence, coming: Coming) -> Sequence:
+def deliver(sequence: Sequence, coming: Coming) -> Sequence:
     """Return the request after a promised token has arrived. A request that has been preempted
     since has no promised tokens."""
     return sequence._replace(
@@ -120,7 +120,7 @@ def passed_over(config: VllmConfig, sequence: Sequence) -> bool:
     return config.drafts > 0 and speculation.wanted(config, sequence) <= 0
 
 
-def computed_still(in_flight: tuple[Flight, ...], sequence: Sequence) -> bool:
+def is_still_computed(in_flight: tuple[Flight, ...], sequence: Sequence) -> bool:
     """Return whether a preempted request is still being computed. It is not admitted again before
     these results arrive, because they belong to it (V1-R10)."""
     return any(sequence.id in flight for flight in in_flight)

@@ -169,13 +169,13 @@ class VllmModel(ReferenceModel[State]):
             plan = scheduler.schedule(self.config, state, revision=self.revision)
         reports = self.config.has_grammars and blocked.reports(self.config, state, plan)
         if self.config.has_grammars:
-            plan = blocked.nearer(plan)
+            plan = blocked.count_down(plan)
         after, seen = scheduler.carry_out(self.config, state, plan, abort_inside, self.revision)
         if self.config.holds_prefills:
             after = after._replace(cadence=cadence.after(self.config, state, plan))
         if reports:
             after, seen = blocked.end_refused(after, seen)
-        return worker.tell(self.config, state, plan, after, seen)
+        return worker.add_message(self.config, state, plan, after, seen)
 
 
 def make_model(revision: str, config: Mapping[str, Any]) -> VllmModel:

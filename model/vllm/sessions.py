@@ -30,18 +30,18 @@ def step(
     """Make one decision and complete it. Between two turns, a session waits (V1-I1), and the
     observation lists it as parked."""
     state = state._replace(
-        parked=tuple([closer(sequence) for sequence in state.parked]),
-        waiting=tuple([closer(sequence) for sequence in state.waiting]),
+        parked=tuple([count_down(sequence) for sequence in state.parked]),
+        waiting=tuple([count_down(sequence) for sequence in state.waiting]),
     )
     plan = decide(config, state, revision)
     state, seen = scheduler.carry_out(config, state, plan, abort_inside, revision)
     for sequence in (*state.running, *state.waiting):
         if sequence.turns and sequence.generated == sequence.output_len - 1:
-            over = ended(sequence)
-            state = revision.queue_session(taken_out(state, sequence.id), over)
+            over = end_turn(sequence)
+            state = revision.queue_session(remove(state, sequence.id), over)
             if over.computed:
                 seen["computed"][over.id] = over.computed
-    state, line = holding(state), in_line(config, state)
+    state, line = with_holders(state), in_line(config, state)
     names = [sequence.id for sequence in (*state.running, *line)]
     if config.enable_prefix_caching:
         # A session may begin and end a turn in one step.
@@ -56,15 +56,15 @@ def step(
     }
 
 
-def closer(sequence: Sequence) -> Sequence:
+def count_down(sequence: Sequence) -> Sequence:
     """Return a session that has waited one step more for its next input. If the input is due, begin
     the next turn."""
     if sequence.awaits is None:
         return sequence
-    return sequence._replace(awaits=sequence.awaits - 1) if sequence.awaits else begun(sequence)
+    return sequence._replace(awaits=sequence.awaits - 1) if sequence.awaits else new_turn(sequence)
 
 
-def begun(sequence: Sequence) -> Sequence:
+def new_turn(sequence: Sequence) -> Sequence:
     """Return a session at the beginning of its next turn. Only the tokens of the new input are to
     be computed (V1-R45)."""
     turn, *others = sequence.turns
@@ -78,7 +78,7 @@ def begun(sequence: Sequence) -> Sequence:
     )
 
 
-def taken_out(state: State, name: str) -> State:
+def remove(state: State, name: str) -> State:
     """Return the state after removing a session whose turn has ended from the queues. A token that
     was decided ahead is discarded when it arrives (V1-R45)."""
     flights = [
@@ -89,7 +89,7 @@ def taken_out(state: State, name: str) -> State:
     return state._replace(running=running, waiting=waiting, in_flight=tuple(flights))
 
 
-def ended(sequence: Sequence) -> Sequence:
+def end_turn(sequence: Sequence) -> Sequence:
     """Return a session after a turn has ended. The turn's last token is dropped, even if it was
     computed ahead. From now on, the other tokens count as prompt (V1-R45)."""
     kept = sequence.generated - 1
@@ -104,7 +104,7 @@ def ended(sequence: Sequence) -> Sequence:
         awaits=delay,
         aside=False,
     )
-    return begun(waits) if delay is None else waits
+    return new_turn(waits) if delay is None else waits
 
 
 def decide(config: VllmConfig, state: State, revision: Revision) -> Plan:
@@ -129,7 +129,7 @@ def decide(config: VllmConfig, state: State, revision: Revision) -> Plan:
         parked = tuple([line[held.id] for held in plan.parked if held.id in line])
         waiting = tuple([line[held.id] for held in plan.waiting if held.id in line])
         after = after._replace(parked=parked, waiting=waiting)
-    decided: Plan = holding(after)
+    decided: Plan = with_holders(after)
     return decided
 
 
@@ -163,11 +163,11 @@ def give_back(config: VllmConfig, plan: Plan, sequence: Sequence) -> Plan:
         waiting=waiting,
         preempted=(*plan.preempted, lost.id),
     )
-    given_back: Plan = holding(plan)
+    given_back: Plan = with_holders(plan)
     return given_back
 
 
-def holding(state: Any) -> Any:
+def with_holders(state: Any) -> Any:
     """Return the state, or the plan, with the waiting sessions that have blocks added to `leaving`.
     They must be added because they are neither running nor parked."""
     held = tuple([sequence for sequence in state.waiting if sequence.blocks])
@@ -175,5 +175,5 @@ def holding(state: Any) -> Any:
 
 
 def abort(config: VllmConfig, state: State, request_id: str) -> State:
-    aborted: State = holding(scheduler.abort(config, state, request_id))
+    aborted: State = with_holders(scheduler.abort(config, state, request_id))
     return aborted

@@ -11,7 +11,7 @@ from .queue import Plan
 from .state import State
 
 
-def tell(
+def add_message(
     config: VllmConfig, before: State, plan: Plan, after: State, seen: dict[str, Any]
 ) -> tuple[State, dict[str, Any]]:
     """Return the state, and the observation of a step with the message to the worker.

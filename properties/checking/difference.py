@@ -71,11 +71,11 @@ def of_steps(number: int, first: Step, second: Step) -> Difference | None:
     grave = [field for field in fields if classes[field.field] == kind]
     words = tuple(f"{field.field}: {in_words(field)}" for field in grave)
     return Difference(
-        kind, f"{kind}: {_same(grave)}", number, "; ".join(words), fields, words, (first, second)
+        kind, f"{kind}: {_cause(grave)}", number, "; ".join(words), fields, words, (first, second)
     )
 
 
-def _same(grave: Sequence[Differing]) -> str:
+def _cause(grave: Sequence[Differing]) -> str:
     """Return the fields that cause the difference. Two differences for which this is equal count as
     one.
 
@@ -120,7 +120,10 @@ def _order_only(field: Differing) -> bool:
 def in_words(field: Differing) -> str:
     if _order_only(field):
         return f"in the order {plain(field.first)} on A, {plain(field.second)} on B"
-    first, second = only(field.first, field.second), only(field.second, field.first)
+    first, second = (
+        without_shared(field.first, field.second),
+        without_shared(field.second, field.first),
+    )
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         return _of_mappings(first, second)
     if isinstance(first, tuple):
@@ -129,7 +132,7 @@ def in_words(field: Differing) -> str:
     return f"{plain(first)} on A, {plain(second)} on B"
 
 
-def only(value: Any, other: Any) -> Any:
+def without_shared(value: Any, other: Any) -> Any:
     """Return the entries that the other side lacks. Return numbers and words unchanged."""
     if isinstance(value, list) and isinstance(other, list):  # the pairs of `scheduled`, in order
         value, other = dict(value), dict(other)

@@ -28,7 +28,7 @@ from .difference import (
     of_steps,
 )
 from .lockstep import shown
-from .session import CONTEXT_STEPS, CRASHES_AND_HANGS, ask
+from .session import CONTEXT_STEPS, CRASHES_AND_HANGS, call_target
 from .translation import translated
 
 NAMES = ("A", "B")
@@ -141,7 +141,7 @@ class DifferentialTarget:
         for name, side in zip(NAMES, self.sides, strict=True):
             try:
                 own = self._in_terms_of(side, system, revision, config)
-                reply = ask("start", side.target.start, side.system, side.revision, own)
+                reply = call_target("start", side.target.start, side.system, side.revision, own)
                 side.started = read_started(reply)
                 replies.append(reply)
             except (ConfigRefused, InputError) as refusal:
@@ -280,7 +280,7 @@ class DifferentialTarget:
     ) -> tuple[Reply | None, TargetFault | None]:
         method, *args = call(side)
         try:
-            reply = ask(op, method, *args)
+            reply = call_target(op, method, *args)
             if isinstance(reply, Mapping) and reply.get("error") == "crashed":
                 read_ok(op, reply)
         except CRASHES_AND_HANGS as fault:

@@ -9,7 +9,7 @@ from ...model.faults import ConfigRefused, TargetBroken, TargetCrashed, TargetFa
 from ...model.replies import read_ok, read_started, read_step
 from ...model.target import Reply, Target
 from .differential_target import NO_REQUEST
-from .session import CRASHES_AND_HANGS, ask
+from .session import CRASHES_AND_HANGS, call_target
 
 Answer = tuple[str, dict[str, Any]]
 
@@ -52,7 +52,7 @@ class Recorder:
 
     def _note(self, op: str, method: Any, *args: Any) -> Reply:
         try:
-            reply = ask(op, method, *args)
+            reply = call_target(op, method, *args)
         except TargetHung as fault:
             hung = {"message": str(fault), "seconds": fault.seconds}
             self.answers.append((op, {"ok": False, "error": "hung", **hung}))

@@ -82,7 +82,9 @@ class Session:
             TargetFault: the target does not start, or its reply is invalid.
         """
         self._target = target
-        self.started: Started = read_started(ask("start", target.start, system, revision, config))
+        self.started: Started = read_started(
+            call_target("start", target.start, system, revision, config)
+        )
         seen = observable(rules, revision, self.started.shows, config, system)
         held = keeps_step(system, revision, self.started.name, self.started.version)
         self.checked = [rule for rule in seen if held or rule.beside or rule.id != LOCKSTEP]
@@ -115,7 +117,7 @@ class Session:
         if self._names is not None:
             sent |= self._names.chosen(request, {*history.live, *history.aborts_to_report})
         try:
-            refusal = read_ok("add", ask("add", self._target.add, sent))
+            refusal = read_ok("add", call_target("add", self._target.add, sent))
         except CRASHES_AND_HANGS as fault:
             return self._fault(fault)
         if refusal is not None:
@@ -141,7 +143,7 @@ class Session:
         try:
             name = request_id if self._names is None else self._names.of(request_id)
             args = (name, True) if inside else (name,)
-            unsupported = read_ok("abort", ask("abort", self._target.abort, *args))
+            unsupported = read_ok("abort", call_target("abort", self._target.abort, *args))
         except CRASHES_AND_HANGS as fault:
             return self._fault(fault)
         self.cannot_abort = unsupported is not None
@@ -159,7 +161,7 @@ class Session:
             self.left_out[kind] += 1
             return []
         try:
-            done = read_control(ask("control", self._target.control, kind))
+            done = read_control(call_target("control", self._target.control, kind))
         except CRASHES_AND_HANGS as fault:
             return self._fault(fault)
         self.monitor.control(kind, done)
@@ -184,7 +186,7 @@ class Session:
         """
         self._model_reply = None
         try:
-            reply = ask("step", self._target.step)
+            reply = call_target("step", self._target.step)
             if self._names is not None and "step" in reply:
                 reply = {**reply, "step": self._names.restored(reply["step"])}
             step = read_step(reply, self.started.observes)
@@ -290,7 +292,7 @@ class Session:
         return model if started["ok"] else None
 
 
-def ask(op: str, method: Any, *args: Any) -> Reply:
+def call_target(op: str, method: Any, *args: Any) -> Reply:
     """Call a target. If the target runs in this process and raises an exception, this counts as a
     crash of its scheduler.
 

@@ -20,8 +20,8 @@ def hit_cause(failure: Failure) -> Cause | None:
         if not failure.names(name):
             continue
         others = [other for other in failure.history.kin(request) if other is not request]
-        source = max(others, key=lambda other: _of(request, other), default=None)
-        known = max(request.recompute_from, _of(request, source) if source else 0)
+        source = max(others, key=lambda other: _shared_with(request, other), default=None)
+        known = max(request.recompute_from, _shared_with(request, source) if source else 0)
         if hit > known:
             return _never_computed(failure, request, hit, known, source)
         due = [number for number in failure.numbers if hit < number <= known]
@@ -162,6 +162,6 @@ def _joined_last(failure: Failure) -> list[str]:
     return []
 
 
-def _of(request: RequestHistory, other: RequestHistory) -> int:
+def _shared_with(request: RequestHistory, other: RequestHistory) -> int:
     """Return how many of the first tokens of a request the other request has computed."""
     return min(in_common(request, other), other.max_computed)

@@ -137,7 +137,9 @@ def _reasons(failure: Failure, rows: Sequence[Row]) -> Iterator[str]:
     for row in waiting:
         lacks = any(need.needs > need.free for need in row.needs)
         if lacks or (failure.ended_by_it and (row.is_named or _standstill(failure))):
-            words = _in_words(row, _ahead(failure, row, waiting), _known_prefix(failure, row))
+            words = _in_words(
+                row, _blocker_in_front(failure, row, waiting), _known_prefix(failure, row)
+            )
             alike.setdefault((_since(failure, row.request), words), []).append(row.request)
     for (since, words), alike_names in [*alike.items()][:NAMED]:
         verb = "gets nothing from here on" if since < len(failure.steps) else "is next"
@@ -262,7 +264,7 @@ def _needs(failure: Failure, account: RequestHistory) -> Iterator[Need]:
         yield Need("tokens of the budget", turn, unspent)
 
 
-def _ahead(failure: Failure, row: Row, waiting: Sequence[Row]) -> str:
+def _blocker_in_front(failure: Failure, row: Row, waiting: Sequence[Row]) -> str:
     """Return the first request in the queue, if it is in front of this one and does not fit."""
     queue = failure.last.waiting or ()
     short = {r.request for r in waiting if any(need.needs > need.free for need in r.needs)}
@@ -345,14 +347,16 @@ def _last_event(failure: Failure, name: str) -> Iterator[tuple[int, str]]:
             yield number, f"{name} computes {_tokens(tokens)}{_of(computed, account.prompt)}"
             return
     if hit := (failure.last.prefix_hit or {}).get(name):
-        yield from _found(failure, account, hit)
+        yield from _source_of_hit(failure, account, hit)
     for request in failure.scenario.requests:
         if request.id == name and request.arrival < failing:
             yield request.arrival, _arrives(request)
             return
 
 
-def _found(failure: Failure, account: RequestHistory, hit: int) -> Iterator[tuple[int, str]]:
+def _source_of_hit(
+    failure: Failure, account: RequestHistory, hit: int
+) -> Iterator[tuple[int, str]]:
     """Yield a step and a sentence: in this step, another request computed the tokens that this one
     found."""
     others = [other for other in failure.history.kin(account) if other is not account]

@@ -26,7 +26,7 @@ def hit_too_short(
     return None
 
 
-def found_again(starting: Callable[[Any, Step], Iterable[Any]]) -> Predicate:
+def must_be_found_again(starting: Callable[[Any, Step], Iterable[Any]]) -> Predicate:
     """Return the predicate of the rules that computed tokens must be found again.
 
     A starting request must find every token that was computed before, even in blocks that no

@@ -37,7 +37,7 @@ def predicates_of(system: str) -> Mapping[str, Predicate]:
     return {**common.PREDICATES, **part(system, "predicates"), **own}
 
 
-def explored(rule: Rule) -> bool:
+def can_be_explored(rule: Rule) -> bool:
     """Return whether a single state of a model can break the rule, so that the explorer can check
     it."""
     runs_only = NOT_EXPLORED.union(*(system.runs_only for system in SYSTEMS.values()))

@@ -116,14 +116,14 @@ def generators_of(system: str) -> Generators:
 
 
 def has_priorities(generators: Generators, config: Any) -> bool:
-    return _says(generators, "takes_priorities", config)
+    return _optional(generators, "takes_priorities", config)
 
 
 def orders_by_priority(generators: Generators, config: Any) -> bool:
-    return _says(generators, "orders_by_priority", config)
+    return _optional(generators, "orders_by_priority", config)
 
 
-def _says(generators: Generators, name: str, config: Any) -> bool:
+def _optional(generators: Generators, name: str, config: Any) -> bool:
     """Call an optional function of a system with the configuration. Return False if the system does
     not have it."""
     function = getattr(generators, name, None)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...model.scenario import Request, Scenario
-from ...properties.rules.registry import COMPLETION, explored, observable, predicates_of
+from ...properties.rules.registry import COMPLETION, can_be_explored, observable, predicates_of
 from ...spec.catalogue import Rule
 from ..systems import space_of
 from .scheduler_space import SchedulerSpace
@@ -107,7 +107,7 @@ class Exploration:
             if predicate.concerns(config)
         }
         seen = observable(rules, options.revision, self._models.observes, config)
-        self.checked = tuple(rule.id for rule in seen if explored(rule))
+        self.checked = tuple(rule.id for rule in seen if can_be_explored(rule))
         self._space = space(
             self._models,
             self._menu,

@@ -128,7 +128,7 @@ class WatchedSpace(SchedulerSpace):
         return move
 
 
-def drawn(options: ExploreOptions, rules: Sequence[Rule], most: int) -> Graph:
+def draw_graph(options: ExploreOptions, rules: Sequence[Rule], most: int) -> Graph:
     assert len(options.scope.limits) == 1, options.scope.limits
     assert options.order == "breadth", options.order
     run = Exploration(options, rules, space=WatchedSpace)

@@ -15,7 +15,7 @@ from ...model.scenario import Request
 from .branching_history import BranchingHistory, counters
 from .canonical_names import mentioned
 from .scope import AnyItem, menu_of
-from .undecided import Candidates, ChoiceNeeded, OpenFields, RequestMenu, fully_decided, settled
+from .undecided import Candidates, ChoiceNeeded, OpenFields, RequestMenu, as_ordinary, fully_decided
 
 
 class Stepped(NamedTuple):
@@ -153,7 +153,7 @@ class QueueModels(Models):
         one."""
         if not isinstance(sequence, OpenFields) or not fully_decided(sequence.candidates):
             return sequence
-        return settled(sequence, self.sequence)
+        return as_ordinary(sequence, self.sequence)
 
     def menu(self, items: Sequence[AnyItem]) -> RequestMenu:
         menu = super().menu(items)

@@ -277,7 +277,7 @@ class SchedulerSpace:
             return tried[member]
 
         together: list[tuple[int, ...]] = []
-        for part in alike(numbers(members), at):
+        for part in group_by_step(numbers(members), at):
             if together and at(together[-1][0]) == at(part[0]):
                 together[-1] += part
             else:
@@ -292,7 +292,7 @@ class SchedulerSpace:
         for name in stepped.seen.get("emitted", ()):
             if name in node.history.live:
                 tokens = node.history.live[name].emitted + 1
-                options.append(list(ways(name, node.known[name], tokens, members, alone)))
+                options.append(list(continuations(name, node.known[name], tokens, members, alone)))
         return product(*options)
 
     def _taken(
@@ -424,7 +424,7 @@ class SchedulerSpace:
 Ending = tuple[str, Candidates, bool]
 
 
-def ways(
+def continuations(
     name: str, candidates: Candidates, tokens: int, members: int, alone: bool
 ) -> Iterator[Ending]:
     """Yield the ways in which a request may continue after `tokens` tokens.
@@ -444,7 +444,7 @@ def ways(
         yield name, exactly, True
 
 
-def alike(part: tuple[int, ...], at: Callable[[int], Stepped]) -> Iterator[tuple[int, ...]]:
+def group_by_step(part: tuple[int, ...], at: Callable[[int], Stepped]) -> Iterator[tuple[int, ...]]:
     """Split the configurations into consecutive groups that decide in the same way. `at` returns
     the step of one configuration.
 
@@ -455,8 +455,8 @@ def alike(part: tuple[int, ...], at: Callable[[int], Stepped]) -> Iterator[tuple
     if len(part) == 1 or not first.limited or first == at(part[-1]):
         yield part
     else:
-        yield from alike(part[: len(part) // 2], at)
-        yield from alike(part[len(part) // 2 :], at)
+        yield from group_by_step(part[: len(part) // 2], at)
+        yield from group_by_step(part[len(part) // 2 :], at)
 
 
 def makes_progress(step: Step) -> bool:

@@ -150,12 +150,12 @@ class OpenFields:
 
     @property
     def prompt(self) -> int:
-        prompt: int = read(self.id, "prompt", self.candidates.prompt)
+        prompt: int = agreed_value(self.id, "prompt", self.candidates.prompt)
         return prompt
 
     @property
     def max_tokens(self) -> int:
-        tokens: int = read(self.id, "max_tokens", self.candidates.max_tokens)
+        tokens: int = agreed_value(self.id, "max_tokens", self.candidates.max_tokens)
         return tokens
 
     @property
@@ -165,7 +165,7 @@ class OpenFields:
 
     @property
     def content(self) -> tuple[Segment, ...]:
-        content: tuple[Segment, ...] = read(
+        content: tuple[Segment, ...] = agreed_value(
             self.id, "content", self.candidates.known_tokens(self.id)
         )
         return content
@@ -226,7 +226,7 @@ class OpenRequestHistory:
 
     @property
     def priority(self) -> int:
-        priority: int = read(self.id, "priority", self.candidates.priority)
+        priority: int = agreed_value(self.id, "priority", self.candidates.priority)
         return priority
 
     @property
@@ -256,7 +256,7 @@ def outlasts_token(sequence: Any) -> bool:
     return min(tokens_left(sequence)) > 1
 
 
-def read(request: str, field: str, value: Any) -> Any:
+def agreed_value(request: str, field: str, value: Any) -> Any:
     """Return the value if the candidates agree on it. Raise ChoiceNeeded if they differ."""
     if value is None:
         raise ChoiceNeeded(request, field)
@@ -268,7 +268,7 @@ def fully_decided(candidates: Candidates) -> bool:
     return None not in values
 
 
-def settled(sequence: Any, kind: type[Member]) -> Member:
+def as_ordinary(sequence: Any, kind: type[Member]) -> Member:
     """Return a fully decided request as an ordinary request, which generates as many tokens as it
     may."""
     fields = {name: getattr(sequence, name) for name in kind.__struct_fields__}

@@ -332,7 +332,7 @@ def holds_on(numbers: Numbers, taken: Sequence[Path], claim: Callable[[Any], Any
 
 
 @contextmanager
-def stubbed(module: Any, **stubs: Any) -> Iterator[None]:
+def stubs(module: Any, **stubs: Any) -> Iterator[None]:
     """Within the block, replace functions that a module of the model calls with stubs. Builtins can
     be replaced as well.
 
@@ -418,7 +418,7 @@ class Queue(Prefix):
         return (*other, *self)
 
 
-def counted(number: Any, more: Any) -> Any:
+def count_as_more(number: Any, more: Any) -> Any:
     """Return the number, marked as belonging to an item that stands for `more` additional items."""
     if isinstance(number, Number):
         number = Number(number.run, number.of)
@@ -426,9 +426,9 @@ def counted(number: Any, more: Any) -> Any:
     return number
 
 
-def counted_like(number: Any, other: Any) -> Any:
+def count_like(number: Any, other: Any) -> Any:
     """Return the number, marked as belonging to the same item as `other`."""
-    return counted(number, other.counts_more) if hasattr(other, "counts_more") else number
+    return count_as_more(number, other.counts_more) if hasattr(other, "counts_more") else number
 
 
 def condition(value: "Truth | bool") -> Any:

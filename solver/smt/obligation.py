@@ -186,7 +186,7 @@ def lemma(
 Lemmas = Callable[[int | None], list[Obligation]]
 
 
-def together(*lemmas: Lemmas) -> Lemmas:
+def combine(*lemmas: Lemmas) -> Lemmas:
     """Combine several functions that return lemmas into one function."""
     return lambda block: [lemma for each in lemmas for lemma in each(block)]
 

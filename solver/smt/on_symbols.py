@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 import z3
 
-from .execution import Number, Prefix, SymbolicLength, UndecidedError, bare, counted, stubbed
+from .execution import Number, Prefix, SymbolicLength, UndecidedError, bare, count_as_more, stubs
 
 
 @contextmanager
@@ -22,7 +22,7 @@ def on_symbols(*modules: ModuleType) -> Iterator[None]:
     """
     with ExitStack() as stack:
         for module in modules:
-            stack.enter_context(stubbed(module, **REPLACED))
+            stack.enter_context(stubs(module, **REPLACED))
         yield
 
 
@@ -76,7 +76,7 @@ def _extreme(own: Any, of: Any, options: Any) -> Any:
     terms = [z3.IntVal(item) if isinstance(item, int) else bare(item) for item in items]
     extreme = Number(symbol.run, numbers.extreme(terms, least=own is builtins.min))
     mores = [more for item in items for more in more_of(item)] if len(of) > 1 else []
-    return counted(extreme, mores[0]) if mores else extreme
+    return count_as_more(extreme, mores[0]) if mores else extreme
 
 
 def in_order(collection: Any, *, key: Any = None, reverse: bool = False) -> list[Any]:
@@ -102,7 +102,7 @@ def in_order(collection: Any, *, key: Any = None, reverse: bool = False) -> list
             rows[at] = chosen(symbol, swap, second, first)
             rows[at + 1] = chosen(symbol, swap, first, second)
     if any(map(more_of, items)):
-        rows = [tuple(counted(number, row[-1]) for number in row) for row in rows]
+        rows = [tuple(count_as_more(number, row[-1]) for number in row) for row in rows]
     rows = [row[:-1] for row in rows]
     return [
         row if isinstance(item, tuple) else row[0] for item, row in zip(items, rows, strict=True)

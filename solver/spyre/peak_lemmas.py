@@ -37,7 +37,7 @@ import z3
 
 from ...model.spyre import peak
 from ...model.spyre.volumetric import Decoding, Newcomer
-from ..smt.execution import Path, SymbolicLength, SymbolicRun, bare, holds_on, paths, stubbed
+from ..smt.execution import Path, SymbolicLength, SymbolicRun, bare, holds_on, paths, stubs
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation, lemma
 from ..smt.on_symbols import goes_first, length_of, on_symbols
@@ -222,7 +222,7 @@ def check_compares_each_end(check: str, size: int, block: int, more: int) -> lis
         newcomer = Newcomer(run.number(tokens[0]), run.number(ends[0] + 1))
         with (
             on_symbols(peak),
-            stubbed(
+            stubs(
                 peak,
                 sorted=descending,
                 insort=insort,
@@ -325,7 +325,7 @@ def nearest_offsets_are_found(block: int, more: int) -> list[Any]:
                 raise AssertionError(offsets)
             return run.number(split)
 
-        with on_symbols(peak), stubbed(peak, bisect_left=bisect_left):
+        with on_symbols(peak), stubs(peak, bisect_left=bisect_left):
             offsets = cast(list[int], given)
             chosen = [bare(peak.next_below(offsets, at)), bare(peak.next_above(offsets, at))]
         apart = [(offset < turn) == (place < split) for place, offset in given.asked]
@@ -360,7 +360,7 @@ def check_uses_nearest_offsets(block: int, more: int) -> list[Any]:
             return find
 
         most, at = run.number(longest), run.number(ends)
-        with stubbed(peak, next_below=finds(below), next_above=finds(above)):
+        with stubs(peak, next_below=finds(below), next_above=finds(above)):
             answer = peak.largest_tkv(most, cast(list[int], given), at, block)
         turns = [bare((1 - at) % block), bare(-at % block)]
         parts = peak.largest_of_two(most, run.number(below), run.number(above), at, block)

@@ -27,7 +27,7 @@ from ...model.spyre.config import SpyreConfig
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Sequence as Request
 from ...model.spyre.state import State
-from ..smt.execution import SymbolicLength, SymbolicRun, UndecidedError, counted
+from ..smt.execution import SymbolicLength, SymbolicRun, UndecidedError, count_as_more
 
 # The modules that a step runs.
 MODULES: tuple[ModuleType, ...] = (
@@ -138,7 +138,9 @@ def any_request(run: SymbolicRun, name: str, **lengths: Any) -> Request:
 
 
 def several(request: Request, more: Any) -> Several:
-    fields = {name: counted(getattr(request, name), more) for name in request.__struct_fields__}
+    fields = {
+        name: count_as_more(getattr(request, name), more) for name in request.__struct_fields__
+    }
     return Several(**(fields | {"id": several_names(request.id, more)}), counts_more=more)
 
 

@@ -13,7 +13,7 @@ from ...model.pool import Pool
 from ...model.vllm import kv_cache, scheduler
 from ...model.vllm.config import VllmConfig
 from ...model.vllm.state import Sequence, State
-from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubbed
+from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubs
 from ..smt.numbers import Numbers
 from ..smt.obligation import lemma
 from . import symbols
@@ -151,8 +151,8 @@ def decided(policy: Any, running: int, waiting: int, then: Any = None) -> Decide
         )
         pool_stubs = {"grow": grow, "prefix_hit": hit, "admit": admit}
         with (
-            stubbed(kv_cache, **pool_stubs, free=lambda _, pool, *__: pool - 1),
-            stubbed(scheduler, clamp=clamp, capped=capped),
+            stubs(kv_cache, **pool_stubs, free=lambda _, pool, *__: pool - 1),
+            stubs(scheduler, clamp=clamp, capped=capped),
         ):
             plan = scheduler.schedule(config, state)
             found = Result(
@@ -266,7 +266,7 @@ def completion_leaves_next_token(more: int) -> list[Any]:
     before: list[Symbolic] = []
 
     def then(config: Any, state: Any, plan: Any) -> Any:
-        with stubbed(scheduler, observe=lambda *_: {}, kind_of=lambda _: ""):
+        with stubs(scheduler, observe=lambda *_: {}, kind_of=lambda _: ""):
             after, _ = scheduler.carry_out(config, state, plan)
         went_on = {request.id: request for request in after.running}
         return [

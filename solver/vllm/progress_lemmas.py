@@ -40,7 +40,7 @@ import z3
 from ...model.vllm.state import State
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation, lemma
-from .admission_lemmas import at_the_door, gate, tell
+from .admission_lemmas import at_the_door, gate, tell_block_order
 from .symbols import block_of, capped, clamp, make_numbers, some, unfinished
 
 
@@ -115,7 +115,7 @@ def first_in_line_is_admitted_if_none_run(block: Any, reserve: int) -> list[Any]
         z3.Or(chunks, entry.request.longest <= budget)
     )  # as the front door requires
     request, covered = entry.request, entry.hit * block + entry.tokens
-    tell(numbers, block, entry.hit, request.known, request.longest, covered)
+    tell_block_order(numbers, block, entry.hit, request.known, request.longest, covered)
     uncut = z3.Or(chunks, capped(behind, threshold) <= budget)
     return negated(numbers, z3.And(slots >= 1, uncut, entry.passes, entry.tokens >= 1))
 

@@ -8,7 +8,7 @@ from ....model.observation import Step
 from ...history.content import common_prefix_len, known_tokens
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
-from ...rules.pool import found_again
+from ...rules.pool import must_be_found_again
 from ...rules.predicate import PHASES, Predicate
 from .prefill import left_padding, may_run_cached
 
@@ -206,7 +206,7 @@ PREDICATES = {
     ),
     "SPY-R57": Predicate(prompt_not_shared, prompt_is_shared, "prefill"),
     "SPY-R60": Predicate(output_not_shared, output_is_shared, "prefill"),
-    "SPY-R63": found_again(starting),
+    "SPY-R63": must_be_found_again(starting),
     "SPY-R11": Predicate(
         padding_not_block_0,
         first_chunk_padded,

@@ -98,7 +98,7 @@ def _left_waiting(
     aside = {
         request.id
         for request in waiting
-        if request.id in known or in_flight.computed_still(history, request)
+        if request.id in known or in_flight.is_still_computed(history, request)
     }
     surely = len(aside) < len(waiting)
     return (True if surely else None if waiting else False), frozenset(aside)

@@ -114,7 +114,7 @@ class VllmFeatures(Features):
         if not account.started and request.tokens_loading and account.id in step.scheduled:
             known = request.load_fails_at is None or not prefix_hits.caches(config)
             if known:
-                return loads.begins_with(config, request)
+                return loads.tokens_at_start(config, request)
         aborted = account.id in history.aborts_inside
         pads = bool(speculation.drafts(config))  # some releases pad a request that joins
         found = prefix_hits.tokens_hit(config, step, account, aborted, pads=pads)
@@ -136,7 +136,7 @@ class VllmFeatures(Features):
         if not step.parked:
             return []
         new = [history.live[name] for name in loads.newly_parked(requests_of(history.live), step)]
-        brought = [(request, loads.brought(history.config, of(request))) for request in new]
+        brought = [(request, loads.tokens_loaded(history.config, of(request))) for request in new]
         return [(request, tokens) for request, tokens in brought if tokens]
 
     def may_lose_tokens(
@@ -151,7 +151,7 @@ class VllmFeatures(Features):
         self, history: RunHistory[Any], step: Step, account: RequestHistory, tokens: int
     ) -> int | None:
         request = of(account)
-        right = speculation.drafts_right(history.config, request, step, tokens)
+        right = speculation.correct_in_step(history.config, request, step, tokens)
         return right if request.drafted or right else None
 
     def may_compute_nothing(self, history: RunHistory[Any], step: Step) -> bool:
@@ -255,7 +255,7 @@ class VllmFeatures(Features):
             speculation.compute(history.config, request, account.began == history.step)
 
     def decided(self, history: RunHistory[Any], step: Step) -> Mapping[str, Coming]:
-        return in_flight.set_off(history, step)
+        return in_flight.record_decision(history, step)
 
     def emissions(
         self, history: RunHistory[Any], step: Step, completes: Mapping[str, Coming]
@@ -264,7 +264,8 @@ class VllmFeatures(Features):
         out requests that emit none."""
         return {
             name: min(
-                1 + speculation.right_of(of(request), coming.proposed), max(request.tokens_left, 1)
+                1 + speculation.correct_of(of(request), coming.proposed),
+                max(request.tokens_left, 1),
             )
             for name, coming in completes.items()
             if (request := history.live.get(name)) is not None

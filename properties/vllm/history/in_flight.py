@@ -33,7 +33,7 @@ def completes(history: VllmRun, step: Step) -> Collection[str]:
     return flights[0] if flights and reports(history, step) else ()
 
 
-def set_off(history: VllmRun, step: Step) -> Mapping[str, Coming]:
+def record_decision(history: VllmRun, step: Step) -> Mapping[str, Coming]:
     """Record that the decision of a step is in flight, with its tokens. Return the tokens of the
     decision that completes, by request.
 
@@ -117,7 +117,7 @@ def _is_waited_for(history: VllmRun, step: Step) -> bool:
     return not step.scheduled or in_flight >= history.features.depth(history.config)
 
 
-def due(history: VllmRun, step: Step) -> Flight:
+def completing_decision(history: VllmRun, step: Step) -> Flight:
     """Return the earlier decision that completes in this step, or an empty decision if none
     does."""
     flights = state_of(history).flights
@@ -142,7 +142,7 @@ def passed_over(config: Config, request: VllmRequestHistory) -> bool:
     return request.num_tokens + speculation.drafts_to_compute(config, request) <= request.computed
 
 
-def computed_still(history: VllmRun, request: VllmRequestHistory) -> bool:
+def is_still_computed(history: VllmRun, request: VllmRequestHistory) -> bool:
     """Return whether a decision in flight still computes this request, which is no longer
     running."""
     return any(request.id in flight for flight in state_of(history).flights)

@@ -84,14 +84,14 @@ def is_new(config: Mapping[str, Any], request: VllmRequestHistory) -> bool:
     return are_made(config) and request.parked_since is None and offered(config, request) > 0
 
 
-def begins_with(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
+def tokens_at_start(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
     """Return how many tokens need not be computed once the load has finished. The last token never
     counts. After a failure, return a lower bound: the tokens of the whole blocks before the
     failure."""
-    return min(brought(config, request), request.num_tokens - 1)
+    return min(tokens_loaded(config, request), request.num_tokens - 1)
 
 
-def brought(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
+def tokens_loaded(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
     """Return how many tokens a load provides. After a failure, return a lower bound: the tokens of
     the whole blocks before the failure. With several groups, a load fails as a whole."""
     tokens, right = request.tokens_loading or offered(config, request), request.load_fails_at

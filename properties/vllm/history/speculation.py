@@ -71,12 +71,12 @@ def drafts_computed(request: VllmRequestHistory, tokens: int) -> int:
     return max(request.computed + tokens - request.num_tokens, 0)
 
 
-def right(request: VllmRequestHistory, tokens: int) -> int:
+def correct_drafts(request: VllmRequestHistory, tokens: int) -> int:
     """Return how many of these tokens are correct drafts."""
-    return right_of(request, min(drafts_computed(request, tokens), request.drafted))
+    return correct_of(request, min(drafts_computed(request, tokens), request.drafted))
 
 
-def right_of(request: VllmRequestHistory, drafts: int) -> int:
+def correct_of(request: VllmRequestHistory, drafts: int) -> int:
     """Return how many of the first `drafts` drafts are correct in the request's next
     verification."""
     if not drafts or not request.accepted:
@@ -84,7 +84,7 @@ def right_of(request: VllmRequestHistory, drafts: int) -> int:
     return min(drafts, request.accepted[request.verified % len(request.accepted)])
 
 
-def drafts_right(config: Config, request: VllmRequestHistory, step: Step, tokens: int) -> int:
+def correct_in_step(config: Config, request: VllmRequestHistory, step: Step, tokens: int) -> int:
     """Return how many of the tokens that a request computes in the step are correct drafts.
 
     All emitted tokens except the last one are correct drafts; if the target does not show emitted
@@ -96,7 +96,7 @@ def drafts_right(config: Config, request: VllmRequestHistory, step: Step, tokens
     if not request.drafted:
         return 0
     if step.emitted is None:
-        return right(request, tokens)
+        return correct_drafts(request, tokens)
     return max(min(step.emitted.get(request.id, 0) - 1, drafts_computed(request, tokens)), 0)
 
 

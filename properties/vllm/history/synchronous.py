@@ -159,7 +159,7 @@ def start_of(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
 
 
 @once
-def unfilled_after(history: VllmRun, step: Step) -> Mapping[int, int]:
+def blocks_to_fill_after(history: VllmRun, step: Step) -> Mapping[int, int]:
     """Return the blocks whose load failed in an earlier step, each with the number of tokens that
     have been computed since, including this step."""
     unfilled = state_of(history).unfilled
@@ -186,7 +186,7 @@ def book(history: VllmRun, step: Step) -> None:
     """Record which requests load in this step, which blocks get no content because their load
     fails, and which requests therefore lose computed tokens."""
     back = may_fall_back(history, step)
-    certain, left = unloaded(history, step)["certain"], unfilled_after(history, step)
+    certain, left = unloaded(history, step)["certain"], blocks_to_fill_after(history, step)
     if certain or left is not state_of(history).unfilled:
         unfilled = {**left, **dict.fromkeys(certain, 0)}
         history.system_state = state_of(history)._replace(unfilled=unfilled)

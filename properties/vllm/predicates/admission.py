@@ -16,7 +16,7 @@ from ..history.run import VllmRun
 from .decision import (
     admitted,
     kept,
-    may_go,
+    may_be_admitted,
     may_pad,
     order_is_known,
     slots,
@@ -167,7 +167,7 @@ def passes(history: VllmRun, step: Step) -> bool:
 def _is_passed(history: VllmRun, step: Step) -> bool:
     if not one_is_blocked(history, step):
         return False
-    first = next(may_go(history, step), None)
+    first = next(may_be_admitted(history, step), None)
     if first is None:
         return False
     line = waited_before(history)

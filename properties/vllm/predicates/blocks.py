@@ -12,12 +12,12 @@ from ...history.content import in_common, surely_shared
 from ...history.per_step_cache import once
 from ...history.prefix_hits import caches
 from ...rules.common import computed_of, first_hits
-from ...rules.pool import blocks_for, found_again, hit_too_short, in_common_after
+from ...rules.pool import blocks_for, hit_too_short, in_common_after, must_be_found_again
 from ...rules.predicate import Predicate
 from ..history import groups, in_flight, loads, partitions, speculation, synchronous
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
-from .decision import admitted, computes, given, kept
+from .decision import admitted, computes, kept, surely_given
 
 NULL_BLOCK = 0
 
@@ -40,7 +40,7 @@ def holds_wrong_number(history: VllmRun, step: Step) -> str | None:
     """
     for name, computed in (step.computed or {}).items():
         held = len((step.blocks or {}).get(name, ()))
-        covered = max(computed, given(history, step, name))
+        covered = max(computed, surely_given(history, step, name))
         most = max(covered, speculation.slots(history.config, computed))
         request = history.live.get(name)
         if request is not None:
@@ -169,7 +169,9 @@ def _shared_with_running(history: VllmRun, step: Step) -> dict[str, int]:
     shared = {request.id: 0 for request in starting}
     if not starting or not caches(config) or groups.further(config):
         return shared
-    there = [other for other in kept(history, step) if not in_flight.computed_still(history, other)]
+    there = [
+        other for other in kept(history, step) if not in_flight.is_still_computed(history, other)
+    ]
     for request in starting:
         if not request.tokens_loading:
             kin, block = history.kin(request), config["block_size"]
@@ -270,7 +272,7 @@ PREDICATES = {
     "V1-R12": Predicate(shared_wrongly, something_shared),
     "V1CP-R28": Predicate(hit_too_long, everything_known_elsewhere),
     "V1-R08": Predicate(hit_missed, shares_with_running),
-    "V1CP-R36": found_again(_starting_plainly),
+    "V1CP-R36": must_be_found_again(_starting_plainly),
     "V1-R14": Predicate(holds_wrong_number, block_border_crossed),
     "V1-R61": Predicate(
         hit_with_another_next_token, next_token_decides, only_with=speculation.lookahead

@@ -166,7 +166,7 @@ def emission_wrong(history: VllmRun, step: Step) -> str | None:
         own = left - speculation.drafts_to_compute(history.config, request)
         caught_up = tokens >= own if drafts else tokens == left
         emits = emitted.get(name, 0)
-        if not _as_due(caught_up, emits, drafts):
+        if not _emits_as_due(caught_up, emits, drafts):
             if name in synchronous.may_fall_back(history, step):
                 continue  # judged by V1-R92
             known = f"computed + scheduled = {request.num_tokens - own + tokens}"
@@ -176,20 +176,20 @@ def emission_wrong(history: VllmRun, step: Step) -> str | None:
     return None
 
 
-def _as_due(comes: bool, emits: int, drafts: int) -> bool:
+def _emits_as_due(comes: bool, emits: int, drafts: int) -> bool:
     """Return whether a request emits as many tokens as it should. If `comes` is False, it should
     emit none; otherwise one, or more with drafts."""
     return comes == (emits > 0) and (drafts > 0 or emits <= 1)
 
 
 def _delivered_wrongly(history: VllmRun, step: Step) -> str | None:
-    for name, due in in_flight.due(history, step).items():
+    for name, due in in_flight.completing_decision(history, step).items():
         if name not in history.live or name in history.aborts_inside:
             continue
         comes, emits = due is not None, (step.emitted or {}).get(name, 0)
         if comes and _may_be_dropped(history, step, history.live[name]):
             continue
-        if not _as_due(comes, emits, speculation.drafts(history.config)):
+        if not _emits_as_due(comes, emits, speculation.drafts(history.config)):
             if comes and emits > 1:
                 return f"{name} emits {emits} tokens, but at most one is due"
             known = "all" if comes else "not all"

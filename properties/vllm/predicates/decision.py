@@ -207,7 +207,7 @@ def surely_in_front(
             yield other
 
 
-def may_go(history: VllmRun, step: Step) -> Iterator[VllmRequestHistory]:
+def may_be_admitted(history: VllmRun, step: Step) -> Iterator[VllmRequestHistory]:
     """Return the waiting requests that could be admitted, in queue order.
 
     Leave out requests with a decision or a load in flight, and those that wait for their grammar or
@@ -218,7 +218,7 @@ def may_go(history: VllmRun, step: Step) -> Iterator[VllmRequestHistory]:
         for request in (() if history.pause else waited_before(history))
         if request.id not in step.scheduled
         and not (request.blocked or request.invalid)
-        and not in_flight.computed_still(history, request)
+        and not in_flight.is_still_computed(history, request)
         and not lacks_adapter_slot(history, step, request)
         and not _is_loaded(history, step, request)
     )
@@ -287,7 +287,7 @@ def behind(history: VllmRun, step: Step, request: VllmRequestHistory) -> int | N
     return missing(history, step)[request.id]
 
 
-def given(history: VllmRun, step: Step, name: str) -> int:
+def surely_given(history: VllmRun, step: Step, name: str) -> int:
     """Return for how many tokens a request with drafts or a load certainly has blocks."""
     request = history.live.get(name)
     if request is None or not (speculation.drafts(history.config) or request.slots):

@@ -37,7 +37,7 @@ from ..history.run import VllmRun, groups_after, state_of
 from .decision import admitted, kept, since, waited_before
 
 
-def computing(
+def blocks_read(
     history: VllmRun, step: Step
 ) -> Iterator[tuple[VllmRequestHistory, int, tuple[int, ...], int]]:
     """Yield what each request reads in this step, for each group after the first: the request, the
@@ -57,7 +57,7 @@ def computing(
 
 def kept_out_of_the_window(history: VllmRun, step: Step) -> str | None:
     """A request that computes has given back the blocks that slid out of its window (V1-R51)."""
-    for request, number, table, first in computing(history, step):
+    for request, number, table, first in blocks_read(history, step):
         if keeps_few(history, number):
             continue  # V1-R58
         first = first_read_in_flight(history, request, number, first)
@@ -83,7 +83,7 @@ def first_read_in_flight(
 def something_slides_out(history: VllmRun, step: Step) -> bool:
     return any(
         request.started and first > 0 and not keeps_few(history, number)
-        for request, number, _, first in computing(history, step)
+        for request, number, _, first in blocks_read(history, step)
     )
 
 
@@ -98,7 +98,7 @@ def is_mamba(history: VllmRun, number: int) -> bool:
 def lost_in_the_window(history: VllmRun, step: Step) -> str | None:
     """A request holds every block that this step or one in flight reads or writes for it
     (V1-R52)."""
-    for request, number, table, first in computing(history, step):
+    for request, number, table, first in blocks_read(history, step):
         least, most = _places(history, step, request, number)
         if not least <= len(table) <= most:
             needed = least if len(table) < least else most
@@ -139,7 +139,7 @@ def _places(
 
 
 def window_slides(history: VllmRun, step: Step) -> bool:
-    return any(0 < first < len(table) for _, _, table, first in computing(history, step))
+    return any(0 < first < len(table) for _, _, table, first in blocks_read(history, step))
 
 
 def hit_inside_a_block(history: VllmRun, step: Step) -> str | None:
@@ -202,7 +202,7 @@ def _hits(
     history: VllmRun, step: Step
 ) -> Iterator[tuple[VllmRequestHistory, int, tuple[int, ...], int]]:
     joins = {request.id for request in _with_hit(history, step)}
-    for request, number, table, first in computing(history, step):
+    for request, number, table, first in blocks_read(history, step):
         if request.id in joins:
             yield request, number, table, first
 
@@ -335,7 +335,9 @@ def held_of(history: VllmRun, step: Step) -> dict[str, int]:
     shared = {request.id: 0 for request in starting}
     if not starting or not caches(config) or keeps_few_blocks(config):
         return shared
-    there = [other for other in kept(history, step) if not in_flight.computed_still(history, other)]
+    there = [
+        other for other in kept(history, step) if not in_flight.is_still_computed(history, other)
+    ]
     unit = hit_unit(config)
     beyond = unit * speculation.read_ahead(config)
     for request in starting:
@@ -416,7 +418,7 @@ def states(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, i
     the worker has left it. A prefill has no drafts.
     """
     drafts = speculation.drafts(history.config)
-    for request, number, table, first in computing(history, step):
+    for request, number, table, first in blocks_read(history, step):
         read = computed_before(history, step, request)
         if request.started and drafts and read >= mamba.prefill_end(request):
             continue
@@ -453,7 +455,7 @@ def a_state_is_found(history: VllmRun, step: Step) -> bool:
 
 def too_many_states(history: VllmRun, step: Step) -> str | None:
     """A request holds only the states that its step and those in flight read or write (V1-R58)."""
-    for request, number, table, _ in computing(history, step):
+    for request, number, table, _ in blocks_read(history, step):
         most = 2 + len(request.begun) if caches(history.config) else 1
         most += speculation.drafts(history.config)
         held = [place for place, block in enumerate(table) if block != NULL_BLOCK]
@@ -468,7 +470,7 @@ def too_many_states(history: VllmRun, step: Step) -> str | None:
 def an_old_state_was_left(history: VllmRun, step: Step) -> bool:
     return any(
         request.started and first > 0 and keeps_few(history, number)
-        for request, number, _, first in computing(history, step)
+        for request, number, _, first in blocks_read(history, step)
     )
 
 

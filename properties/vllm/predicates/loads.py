@@ -158,7 +158,7 @@ def gone_and_computed(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     return [
         request
         for request in history.requests.values()
-        if request.id not in running and in_flight.computed_still(history, request)
+        if request.id not in running and in_flight.is_still_computed(history, request)
     ]
 
 
@@ -178,7 +178,7 @@ def preempted_for_nothing(history: VllmRun, step: Step) -> str | None:
 def blocks_run_out_in_flight(history: VllmRun, step: Step) -> bool:
     if not loads.meet_decisions(history.config) or step.free_blocks != 0:
         return False
-    return any(in_flight.computed_still(history, request) for request in ran_before(history))
+    return any(in_flight.is_still_computed(history, request) for request in ran_before(history))
 
 
 def freed_while_sent(history: VllmRun, step: Step) -> str | None:
@@ -222,7 +222,7 @@ def builds_on_what_failed(history: VllmRun, step: Step) -> str | None:
     (V1-R26)."""
     for request in joins_after_a_failure(history, step):
         start = (step.computed or {}).get(request.id, 0) - step.scheduled[request.id]
-        right = loads.brought(history.config, request)
+        right = loads.tokens_loaded(history.config, request)
         most = max(right, cached_elsewhere(history, step, request))
         if start > most:
             return (
@@ -325,7 +325,7 @@ def one_begins(history: VllmRun, step: Step) -> bool:
 
 def reads_what_failed_to_load(history: VllmRun, step: Step) -> str | None:
     """A token is computed only when all tokens before it are loaded or computed (V1-R92)."""
-    size, unfilled = history.config["block_size"], synchronous.unfilled_after(history, step)
+    size, unfilled = history.config["block_size"], synchronous.blocks_to_fill_after(history, step)
     for name in step.scheduled if unfilled else ():
         if (request := history.live.get(name)) is None:
             continue

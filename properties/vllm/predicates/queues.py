@@ -24,7 +24,7 @@ from .decision import (
     input_missing,
     kept,
     lacks_budget_for_a_block,
-    may_go,
+    may_be_admitted,
     may_lack_input,
     may_pad,
     names,
@@ -120,7 +120,7 @@ def overtaken(history: VllmRun, step: Step) -> str | None:
         return None
     still = (
         request
-        for request in may_go(history, step)
+        for request in may_be_admitted(history, step)
         if place_is_known(history, request) and not may_lack_input(history, step, request)
     )
     if order_is_known(history):
@@ -143,7 +143,7 @@ def overtaken(history: VllmRun, step: Step) -> str | None:
 
 
 def the_head_waits(history: VllmRun, step: Step) -> bool:
-    return len([*islice(may_go(history, step), 2)]) > 1
+    return len([*islice(may_be_admitted(history, step), 2)]) > 1
 
 
 def admitted_after_preemption(history: VllmRun, step: Step) -> str | None:
@@ -208,7 +208,7 @@ def needless_wait(history: VllmRun, step: Step) -> str | None:
 
 
 def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
-    request = next(may_go(history, step), None)
+    request = next(may_be_admitted(history, step), None)
     if cadence.holds(history) is not False:  # V1-R97
         return None
     if request is None or step.preempted or not _is_surely_first(history, step, request):
@@ -277,7 +277,9 @@ def _missing(history: VllmRun, request: VllmRequestHistory, tokens: int) -> int:
         return groups.blocks_if_all_kept(history.config, tokens)
     if caches(history.config):
         there = [
-            other for other in ran_before(history) if not in_flight.computed_still(history, other)
+            other
+            for other in ran_before(history)
+            if not in_flight.is_still_computed(history, other)
         ]
         shared = surely_shared(request, there, history.kin(request), block, of_prompts=True)
         if speculation.lookahead(history.config):
