@@ -59,7 +59,9 @@ class Started(NamedTuple):
 def read_started(reply: Any) -> Started:
     """Read the reply to `start`.
 
-    TargetCrashed, AdapterFault: as for `read_ok`.
+    Raises:
+        ConfigRefused: the target cannot run with the configuration.
+        TargetCrashed, AdapterFault: as for `read_ok`.
     """
     refused = isinstance(reply, Mapping) and reply.get("ok") is False
     if refused and reply.get("error") == "config":
@@ -118,6 +120,8 @@ def read_ok(op: str, reply: Any) -> str | None:
     """Return None if the reply is `ok`. If the target refuses the operation, which is not a fault,
     return its error.
 
+    Raises:
+        TargetCrashed: the reply says that the scheduler raised an exception.
         AdapterFault: the reply is none of these, or is not an object.
     """
     if not isinstance(reply, Mapping):
@@ -143,7 +147,9 @@ def read_ok(op: str, reply: Any) -> str | None:
 def read_control(reply: Any) -> bool:
     """Return whether the control event was carried out.
 
-    AdapterFault: the reply does not say whether the event was carried out.
+    Raises:
+        TargetCrashed: the scheduler raised an exception.
+        AdapterFault: the reply does not say whether the event was carried out.
     """
     read_ok("control", reply)
     done = reply.get("done")
@@ -156,6 +162,8 @@ def read_step(reply: Any, observes: frozenset[str]) -> Step:
     """Return the observation in the reply to `step`. It must contain every promised field
     (ALL-R13).
 
+    Raises:
+        TargetCrashed: the scheduler raised an exception.
         AdapterFault: a field is missing or has the wrong type, or the kind contradicts `scheduled`.
     """
     read_ok("step", reply)

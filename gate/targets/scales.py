@@ -37,8 +37,8 @@ class GateScales(NamedTuple):
         kinds: kinds of configuration that a target may refuse, with an example of each. A search
             avoids the kinds that the target has refused.
         chunk_key: the key that bounds the prompt tokens in a step; None if each prompt is computed
-        in one step. configurations: the configurations in which `matrix` and `campaign` judge each
-        release.
+            in one step.
+        configurations: the configurations in which `matrix` and `campaign` judge each release.
     """
 
     scales: Mapping[str, Config]

@@ -136,7 +136,12 @@ class Sequence(sequence.Sequence, frozen=True):
 class Cadence(NamedTuple):
     """When prompts may be computed, with a `prefill_schedule_interval`.
 
-    holds: whether the current step holds prefills back.
+    Attributes:
+        left: how many steps with computation may still hold prefills back.
+        crowded: whether the last step that held none back left requests waiting, apart from those
+            in `aside`, which could not run.
+        prefilling: the running requests whose last step left known tokens uncomputed.
+        holds: whether the current step holds prefills back.
     """
 
     left: int = 0

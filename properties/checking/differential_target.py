@@ -71,7 +71,15 @@ class Refused(NamedTuple):
 class Coverage:
     """The comparisons of a pair in all its runs, and the comparisons that were not possible.
 
-    inside one (key True); empty if both can.
+    Attributes:
+        steps: the number of steps that were compared, without the idle steps of runs that have no
+            request.
+        fields: for each field, the number of compared steps in which both showed it.
+        events: how often each event occurred in the first target.
+        both_failed: the number of runs in which both crashed or hung in the same way.
+        refused: configurations that only one side refuses, the first of each shape.
+        cannot_abort: why one of the targets cannot abort a request before a step (key False) or
+            inside one (key True); empty if both can.
     """
 
     steps: int = 0

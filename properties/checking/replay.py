@@ -67,6 +67,8 @@ def replay(
     requests do not finish within the bound of rule ALL-R06 stops there, whether or not that rule is
     among `rules`.
 
+    Raises:
+        InputError: the scenario's configuration is impossible, or `expect` names an unknown field.
         ConfigRefused, TargetFault: the target cannot run the scenario.
     """
     _check_fields(scenario)

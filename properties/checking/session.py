@@ -296,6 +296,8 @@ def call_target(op: str, method: Any, *args: Any) -> Reply:
     """Call a target. If the target runs in this process and raises an exception, this counts as a
     crash of its scheduler.
 
+    Raises:
+        TargetFault: a fault of the target, or a crash.
         AdapterFault: the method does not take these arguments.
     """
     try:

@@ -25,7 +25,12 @@ class Bar(msgspec.Struct, frozen=True):
 class Cell(msgspec.Struct, frozen=True):
     """Consecutive blocks of the pool, from `first` to `last`, in the same state.
 
-    holds: the tokens that were written to it, if that was observed.
+    Attributes:
+        state: held, shared, free, lost, twice (both free and held), unwritten (read, but never
+            written), foreign (read, but with other tokens in it). With `perhaps`, the block may or
+            may not be in this state, because only the number of such blocks is known.
+        owners: the requests that hold it, or the one that held it last.
+        holds: the tokens that were written to it, if that was observed.
     """
 
     first: int

@@ -48,7 +48,14 @@ def no_limits(config: Config) -> list[int]:
 class Bounds(NamedTuple):
     """The bounds of a system.
 
-    limits: the bounds on prompt + max_tokens - 1, in tokens.
+    Attributes:
+        alone: the largest number of steps that a request still needs if no other request runs.
+        waits: the largest number of steps until the first request in line is scheduled, behind the
+            requests that have started; None if unbounded.
+        together: the largest number of steps that all requests take together. `work` is the sum of
+            the steps that each request would need alone.
+        can_run: whether a target must accept a request with this prompt and max_tokens.
+        limits: the bounds on prompt + max_tokens - 1, in tokens.
     """
 
     alone: Callable[[Config, Any], int]

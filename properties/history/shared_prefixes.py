@@ -24,6 +24,12 @@ class Branch(Generic[R]):
     """Ended requests whose contents continue with the same stream, each up to its own `end` in
     tokens.
 
+    Attributes:
+        farthest: the request that computed most of the stream, with min(end, computed).
+        longest: the request with the most tokens in the stream, with its end.
+        soonest: the request that fills a block without a hit after the fewest tokens, with this
+            number of tokens.
+        children: the branches that continue this one, keyed by the number of tokens of the stream
             before them.
     """
 

@@ -28,7 +28,15 @@ class StopSearch(BaseException):
 class SearchOptions:
     """The options of a search.
 
-    max_steps: the number of steps after which no new run begins.
+    Attributes:
+        known: rules already found to be broken. A run ends when it breaks one of these first,
+            because rules that break later may be a consequence.
+        config: the configuration to use, instead of those of the scale.
+        fixed: configuration keys with a fixed value, which replaces the values of the scale.
+        choices: for each key that the target declares, the values to choose from.
+        avoid: kinds of configuration that the target is known to refuse, by the names in the
+            system's strategies.
+        max_steps: the number of steps after which no new run begins.
     """
 
     target: Target

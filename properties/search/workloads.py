@@ -26,7 +26,21 @@ TRIES = 20  # the most configurations to draw until the model accepts one
 class Shape(NamedTuple):
     """A kind of run. A pair contains the smallest and the largest value.
 
-    requests.
+    Attributes:
+        requests: the number of requests in the run.
+        burst: the number of requests that arrive before the same step.
+        gap: the number of steps between two bursts.
+        prompt, output: the lengths of prompts and answers, in tokens.
+        sixteenths: whether the lengths of prompts are in sixteenths of a block instead.
+        shared: percentage of prompts that begin like an earlier one.
+        aborted: percentage of requests that are aborted.
+        long_prompts: one in `long_prompts` prompts is a quarter to three quarters as long as the
+            largest length, and its answer is not cut short; 0 means none.
+        common: percentage of prompts that begin like the first prompt, which is then the longest.
+        patience: the largest number of steps before a request is aborted; 0 means one step for each
+            token of its output.
+        unused: the number of tokens by which max_tokens exceeds the output, in half of the
+            requests.
     """
 
     requests: Range

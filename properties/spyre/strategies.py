@@ -177,6 +177,7 @@ def with_tokens(
 def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], history: RunHistory) -> Shape:
     """Draw a late request that joins earlier ones and reaches the limit with its last token.
 
+    In a batch of `batch` requests, including this one, no tkv may exceed `row`, which is limit
     batch or the model's length. The prompt ends at a chosen offset in a block, and the last token
     comes close to `row`.
     """

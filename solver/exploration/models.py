@@ -40,6 +40,13 @@ class Models(ABC):
 
     Models with equal initial states are stepped together as long as they make the same decisions.
 
+    Attributes:
+        system: the system's name.
+        configs: one configuration for each limit, in ascending order.
+        limited: the rules that read the limit.
+        waits_are_bounded: whether there is a bound on how long other requests may overtake the
+            first in line (ALL-R05).
+        idle_is_waste: whether a step that computes nothing is wasted. It is not wasted if requests
             can wait for a load or for a step in flight.
     """
 
@@ -123,6 +130,10 @@ class QueueModels(Models):
     A subclass supplies the attributes below, and defines when a step is quiet and what the key of a
     state is. Aborts and arrivals do not depend on the limit, so the first model handles them.
 
+    Attributes:
+        limit_key: the configuration key whose values are the limits.
+        queues: the fields of a state that contain sequences.
+        sequence: the system's class of sequences.
         open_sequence: that class with `OpenFields`, for requests that are not fully decided.
     """
 

@@ -30,7 +30,11 @@ WASTE_IN_LINE = 4
 class Wait(NamedTuple):
     """Counts of the steps that were wasted so far.
 
-    idle: the steps in which no request computed anything although some request was unfinished.
+    Attributes:
+        head: the first request in line.
+        in_line: the steps since `head` became first in line, except those in which a request that
+            arrived earlier computed something.
+        idle: the steps in which no request computed anything although some request was unfinished.
     """
 
     head: str | None = None
@@ -103,7 +107,11 @@ class Node(NamedTuple):
 class SchedulerSpace:
     """Every behaviour of a scheduler with up to `requests` requests from a menu.
 
-    exercised: for each rule, the configurations in which its witness occurred, as bits.
+    Attributes:
+        aborts: which clients abort their requests (`scope.Aborts`).
+        reduced: whether to explore fewer paths. If so, a length is chosen only when something reads
+            it. While no request waits or arrives, clients act only in steps that begin a block.
+        exercised: for each rule, the configurations in which its witness occurred, as bits.
     """
 
     def __init__(

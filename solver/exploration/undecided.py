@@ -135,6 +135,8 @@ class OpenFields:
     Mix this class into a system's `Sequence`. The sequence then stores candidates instead of
     content.
 
+    Attributes:
+        kept_output_len, kept_content: the stored values. The properties `output_len` and `content`
             are derived from the candidates.
     """
 

@@ -41,7 +41,16 @@ from .on_symbols import REPLACED
 class Definitions:
     """The definitions of a system's proof, in addition to the operations on kinds.
 
-    entered: the modules of all functions that are called.
+    Attributes:
+        fields: the kinds of those fields whose annotations do not determine them.
+        assumed: for each function that the proof replaces, the kind of its result. The function's
+            code must not change anything, except the fields in `free` of a request that it returns.
+        expressions: the kinds of expressions that lemmas are about, by function and text.
+        modules: the modules in which `on_symbols` replaces Python's functions.
+        carried: the variables, as `MODULE.FUNCTION NAME`, that a loop may carry from one item to
+            the next, as a lemma proves.
+        hidden: the fields of any value that code which the proof replaces may read.
+        entered: the modules of all functions that are called.
     """
 
     fields: Mapping[tuple[type, str], Kind]
@@ -63,6 +72,9 @@ class Definitions:
         """Return the kind of a function's result, how deep its loops are nested, and in how many
         ways it could count items (`Scope.add`).
 
+        Raises:
+            UndecidedError: the function, or one that it calls, does something that the proof does
+                not define.
             TypeError: the function does not take these arguments.
         """
         code, name = function.__code__, name_of(function)

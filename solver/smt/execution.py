@@ -32,6 +32,12 @@ class SymbolicRun:
     """One run of the code. The answers to its first comparisons are given. Each later comparison
     gets an answer that is possible.
 
+    Attributes:
+        numbers: the numbers on which the code runs.
+        given: the answers to the first comparisons. Later comparisons are answered with yes if that
+            is possible.
+        taken: the answers so far; `conditions` contains the corresponding terms.
+        others: the paths that are still to be followed. For each later comparison that could also
             be answered with no, this is the list of answers up to that comparison, followed by no.
     """
 
