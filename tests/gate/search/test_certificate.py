@@ -138,7 +138,7 @@ def test_nothing_is_certified_that_is_not_proven(run, tmp_path, monkeypatch):
 def test_a_proof_says_where_its_certificate_is(run, tmp_path, monkeypatch):
     few = PROOFS["SPY-R50"]._replace(obligations=lambda block: [LEMMA])
     monkeypatch.setitem(PROOFS, "SPY-R50", few)
-    monkeypatch.setattr(proofs, "bounded", lambda seconds, work, *args: work(*args))
+    monkeypatch.setattr(proofs, "run_in_process", lambda seconds, work, *args: work(*args))
     result = run("search", "SPY-R50", "--prove", "--certificate", str(tmp_path / "a" / "b"))
     assert result.code == 0, result
     assert result.out.splitlines()[-1].startswith(

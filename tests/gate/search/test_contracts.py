@@ -78,7 +78,7 @@ def _folder(tmp_path, monkeypatch):
 @pytest.fixture
 def in_this_process(monkeypatch):
     """Where a planted fault is seen: a process that is spawned has none."""
-    monkeypatch.setattr(contracts, "bounded", lambda seconds, work, *args: work(*args))
+    monkeypatch.setattr(contracts, "run_in_process", lambda seconds, work, *args: work(*args))
 
 
 def crosshair_on(name):
@@ -248,7 +248,7 @@ def test_a_process_that_does_not_answer_is_inconclusive_and_exit_3(run, monkeypa
     def silent(seconds, work, *args):
         raise contracts.Unanswered(f"the time limit of {seconds:g} s was reached")
 
-    monkeypatch.setattr(contracts, "bounded", silent)
+    monkeypatch.setattr(contracts, "run_in_process", silent)
     result = run("check", "contracts", "--only", "fewest_blocks", "--time-limit", "5")
     assert (result.code, result.err) == (3, "")
     _, line, why, end = result.out.splitlines()
@@ -264,7 +264,7 @@ def test_the_nightly_profile_asks_hypothesis_as_well(run, monkeypatch):
         asked.append(work.__name__)
         return iter([Claim(True)])
 
-    monkeypatch.setattr(contracts, "bounded", claims)
+    monkeypatch.setattr(contracts, "run_in_process", claims)
     result = run("check", "contracts", "--only", "fewest_blocks", "--profile", "nightly")
     assert result.code == 0
     assert asked == ["by_crosshair", "by_hypothesis"]

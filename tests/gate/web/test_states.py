@@ -200,7 +200,7 @@ def test_too_many_states_are_cut_with_a_line_and_no_verdict(run, monkeypatch):
     ],
 )
 def test_what_cannot_be_drawn_is_one_line_and_exit_2(run, monkeypatch, words, message):
-    monkeypatch.setattr(drawing, "drawn", lambda *_: pytest.fail("it explores"))
+    monkeypatch.setattr(drawing, "draw_graph", lambda *_: pytest.fail("it explores"))
     result = run("explore", *words, "--html", "states.html")
     assert (result.code, result.out) == (2, ""), result
     assert result.err.startswith(f"schedproof: {message}")

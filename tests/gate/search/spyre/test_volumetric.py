@@ -52,7 +52,7 @@ def in_this_process(monkeypatch):
     monkeypatch.setattr(obligation, "_decided", decided_once)
     for module in ("proofs", "spyre.volumetric"):
         monkeypatch.setattr(
-            f"schedproof.gate.search.{module}.bounded", lambda seconds, work, *args: work(*args)
+            f"schedproof.gate.search.{module}.run_in_process", lambda seconds, work, *args: work(*args)
         )
 
 
@@ -625,7 +625,7 @@ def test_lemmas_that_fail_or_run_out_of_time_are_inconclusive(run, monkeypatch):
     assert too_small.code == 3, too_small
     assert "\nunguarded  " in too_small.out
     assert too_small.out.endswith("no answer, because an answer needs a proof of every lemma\n")
-    monkeypatch.setattr("schedproof.gate.search.proofs.bounded", _out_of_time)
+    monkeypatch.setattr("schedproof.gate.search.proofs.run_in_process", _out_of_time)
     late = run("search", "SPY-R50")
     assert late.code == 3
     assert late.out.endswith("inconclusive: the time limit of 300 s was reached\n")
@@ -645,7 +645,7 @@ def test_the_time_limit_is_one_for_all_parts_of_a_search(run, monkeypatch, tmp_p
         limits.append(limit)
         yield from _out_of_time(limit)
 
-    monkeypatch.setattr("schedproof.gate.search.spyre.volumetric.bounded", out_of_time)
+    monkeypatch.setattr("schedproof.gate.search.spyre.volumetric.run_in_process", out_of_time)
     formula = f"formula={tmp_path}/f.py:f"
     assert run("search", "SPY-R07", "--param", formula, "--time-limit", "60").code == 3
     assert len(limits) == 4
