@@ -116,7 +116,16 @@ def _smallest(gate: GateContext, rule: str, noted: Noted) -> Any:
 
 
 class ChangeReporter(Terminal):
-    """Print how a change differs from its base, and how many runs and steps were compared."""
+    """Print how a change differs from its base, and how many runs and steps were compared.
+
+    The first finding is printed when it is found. All others are printed at the end, by fault.
+    """
+
+    def _found_one(self, event: Found) -> None:
+        if self._found:
+            self._found[event.finding.scenario] = event
+        else:
+            super()._found_one(event)
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Concluded) and not self._verbose:
@@ -197,11 +206,16 @@ def print_broken(
     cause: Fault | None,
     is_whole: bool,
 ) -> None:
+    text = f"{rule.title}: step {fault.step}: {fault.message}"
+    if cause is not None:
+        where = "" if is_whole else f": {fault.scenario}"
+        text += f" (may follow from {cause.rule}, or have the same cause{where})"
     console.print(
-        f"[red]BREAKS[/red] [bold]{rule.id}[/bold]{_also(fault)} {escape(rule.title)}: "
-        f"step {fault.step}: {escape(one_line(fault.message))}",
+        f"[red]BREAKS[/red] [bold]{rule.id}[/bold]{_also(fault)} {escape(one_line(text))}",
         soft_wrap=True,
     )
+    if cause is not None and not is_whole:
+        return
     lines = []
     lines += [f"decided:  {fault.decided}"] * bool(fault.decided and event is None)
     if event is not None:
@@ -209,10 +223,7 @@ def print_broken(
         lines += lines_of_code(fault)
         lines += [output.scenario_config(event.scenario), *output.request_lines(event.scenario)]
     show = fault.replay.replace("schedproof replay ", "schedproof show ", 1)
-    replay = f"replay: {fault.replay}"
-    if cause is not None:
-        replay = f"may follow from {cause.rule}, or have the same cause; {replay}"
-    for line in (*lines, replay, *[f"show:   {show}"] * is_whole):
+    for line in (*lines, f"replay: {fault.replay}", *[f"show:   {show}"] * is_whole):
         console.print(f"  {one_line(line)}", markup=False, soft_wrap=True)
 
 
