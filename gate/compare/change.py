@@ -138,7 +138,8 @@ class ChangeReporter(Terminal):
     def _judged(self, verdict: Verdict) -> None:
         by_id = {rule.id: rule for rule in self._rules}
         causes = causes_of(verdict.faults)
-        for fault in sorted(verdict.faults, key=lambda fault: fault.number in causes):
+        faults = one_per_rule(verdict.faults, causes)
+        for fault in sorted(faults, key=lambda fault: fault.number in causes):
             cause = causes.get(fault.number)
             if cause is not None and fault.kind not in SEVERE:
                 continue
@@ -147,7 +148,7 @@ class ChangeReporter(Terminal):
             print_broken(self._console, fault, event, by_id[fault.rule], cause, is_whole)
             below = [
                 other
-                for other in verdict.faults
+                for other in faults
                 if causes.get(other.number) == fault and other.kind not in SEVERE
             ]
             for other in below[:BELOW]:
@@ -188,6 +189,15 @@ def causes_of(faults: Sequence[Fault]) -> dict[int, Fault]:
         if first != fault.number:
             causes[fault.number] = by_number[first]
     return causes
+
+
+def one_per_rule(faults: Sequence[Fault], causes: Mapping[int, Fault]) -> list[Fault]:
+    """Leave out a fault if another one breaks the same rule and may have the same cause."""
+    kept: dict[tuple[str, int], Fault] = {}
+    for fault in faults:
+        cause = causes.get(fault.number, fault)
+        kept.setdefault((fault.rule, cause.number), fault)
+    return list(kept.values())
 
 
 def in_short(fault: Fault, rule: Rule) -> str:
@@ -252,8 +262,10 @@ def summary_lines(verdict: Verdict) -> list[str]:
 
 def conclusion(verdict: Verdict) -> str:
     assert verdict.base is not None
-    below = len(causes_of(verdict.faults))
-    parts = [f"{plural(len(verdict.faults) - below, 'fault')} that the base does not have"]
+    causes = causes_of(verdict.faults)
+    faults = one_per_rule(verdict.faults, causes)
+    below = sum(fault.number in causes for fault in faults)
+    parts = [f"{plural(len(faults) - below, 'fault')} that the base does not have"]
     parts += [f"{below} more that may follow from them"] * bool(below)
     if not verdict.faults:
         parts = ["no fault found that the base does not have"]

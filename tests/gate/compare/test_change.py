@@ -65,6 +65,13 @@ def test_a_fault_that_the_base_does_not_have_is_named_as_soon_as_it_is_found(con
     assert printed(made).startswith("found ALL-R03: step ")
 
 
+def test_two_faults_in_one_rule_that_may_follow_from_one_cause_take_one_line(console):
+    faults = fault(1, "ALL-R03"), fault(2, "V1-R07", behind=1), fault(3, "V1-R07", behind=1)
+    lines = reported(console, verdict(faults=faults)).splitlines()
+    assert [line.split()[2] for line in lines if line.startswith("  may follow:")] == ["V1-R07"]
+    assert "1 fault that the base does not have, 1 more that may follow" in lines[-1]
+
+
 def test_only_the_first_finding_is_printed_before_the_end(console):
     made = console()
     report = ChangeReporter(made, load("spyre"), False)
