@@ -1,5 +1,5 @@
 """Judge a changed scheduler against its base. Report only the rules that the change breaks or
-repairs, and the decisions that it makes differently."""
+repairs, and the decisions that differ."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -43,7 +43,7 @@ def base_options(base: TargetSpec, system: str, revision: str) -> BaseOptions:
 
 
 def changes_of(gate: GateContext) -> Mapping[str, Any]:
-    """Return the fields of the verdict that only a gate with a base has."""
+    """Return the fields that the verdict has only if the gate has a base."""
     decisions: list[Change] = []
     repaired: list[Change] = []
     try:
@@ -80,8 +80,8 @@ def _decisions(gate: GateContext) -> list[Change]:
 def _repaired_rules(gate: GateContext) -> list[Change]:
     """Return the rules that only the base breaks.
 
-    The base must break such a rule in several runs, because a change may avoid one or two failures
-    by chance. Rules that the change breaks in other runs do not count.
+    A change may avoid one or two failures by chance, so the base must break such a rule in several
+    runs. A rule that the change breaks in other runs does not count.
     """
     assert gate.base is not None
     base, options = gate.base, gate.options
@@ -163,7 +163,7 @@ class ChangeReporter(Terminal):
             self._line("DIFFERS", "yellow", change.what, change)
         if len(verdict.decisions) > shown:
             more = plural(len(verdict.decisions) - shown, "more kind")
-            self._dim(f"and {more} of difference: --json lists them")
+            self._dim(f"and {more} of difference (--json lists them)")
         for line in summary_lines(verdict):
             self._dim(line)
         if not self._verbose:
@@ -176,8 +176,8 @@ class ChangeReporter(Terminal):
 
 
 def causes_of(faults: Sequence[Fault]) -> dict[int, Fault]:
-    """Map the number of each fault that another fault may have caused to the first fault of that
-    chain."""
+    """Map the number of each fault that may be a consequence to its first cause: follow the
+    possible causes from fault to fault until one has no cause itself."""
     by_number = {fault.number: fault for fault in faults}
     causes = {}
     for fault in faults:

@@ -141,7 +141,7 @@ def test_beside_a_fault_only_two_kinds_of_difference_are_printed(console):
     assert reported(console, verdict(decisions=decisions)).count("DIFFERS") == 5
     text = reported(console, verdict(decisions=decisions, faults=(fault(1, "ALL-R03"),)))
     assert text.count("DIFFERS") == 2
-    assert "and 4 more kinds of difference: --json lists them\n" in text
+    assert "and 4 more kinds of difference (--json lists them)\n" in text
 
 
 def test_the_base_of_a_class_is_the_class_of_the_release_from_which_it_is_derived():
