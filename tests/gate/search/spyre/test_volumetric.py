@@ -52,7 +52,8 @@ def in_this_process(monkeypatch):
     monkeypatch.setattr(obligation, "_decided", decided_once)
     for module in ("proofs", "spyre.volumetric"):
         monkeypatch.setattr(
-            f"schedproof.gate.search.{module}.run_in_process", lambda seconds, work, *args: work(*args)
+            f"schedproof.gate.search.{module}.run_in_process",
+            lambda seconds, work, *args: work(*args),
         )
 
 
