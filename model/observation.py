@@ -84,14 +84,14 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     over: bool | None = None
 
 
-def renamed(step: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+def rename_requests(step: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """Return the step with requests renamed as in `names`."""
     others = {
         field: value if field in ("encoder_dropped", "sent") else _renamed(value, names)
         for field, value in step.items()
     }
     if "sent" in step:
-        others["sent"] = renamed(step["sent"], names)
+        others["sent"] = rename_requests(step["sent"], names)
     return others
 
 

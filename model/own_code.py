@@ -14,7 +14,7 @@ class EndlessCode(BaseException):
     does not catch it by accident."""
 
 
-def described(error: BaseException) -> str:
+def describe_exception(error: BaseException) -> str:
     """Return the exception's type and message. This works even if its `__str__` raises an
     exception."""
     try:
@@ -23,7 +23,7 @@ def described(error: BaseException) -> str:
         return f"{type(error).__name__}: str() failed: {type(second).__name__}"
 
 
-def limited(function: Callable[..., Value], *args: object, **named: object) -> Value:
+def call_limited(function: Callable[..., Value], *args: object, **named: object) -> Value:
     """Call the function with a time limit. In a thread other than the main thread, there is no
     limit.
 

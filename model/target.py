@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from .errors import InputError, ReleaseEnded
-from .observation import renamed
+from .observation import rename_requests
 from .scenario import OF_FEATURES, Request, check_requests
 from .systems import Model, full_config, make_model, reference, with_formula
 
@@ -160,7 +160,7 @@ class ModelTarget:
             return {"ok": False, "error": "crashed", "message": str(end)}
         self._abort_inside = ()
         if self._names:
-            seen = renamed(seen, {name: sent for sent, name in self._names.items()})
+            seen = rename_requests(seen, {name: sent for sent, name in self._names.items()})
         return {"ok": True, "step": seen}
 
     @property

@@ -96,7 +96,7 @@ class Ledger:
     def is_new(self, failure: Failure) -> bool:
         return _shape_of(failure) not in self._smallest
 
-    def questions(self) -> dict[str, Shrinking]:
+    def failures_to_shrink(self) -> dict[str, Shrinking]:
         """Return the failures that still have to be shrunk, by item id. There is at most one per
         revision and shape of failure: the smallest."""
         questions = [question for _, (_, question) in sorted(self._smallest.items())]

@@ -68,7 +68,7 @@ def _findings(console: Console, ledger: Ledger, out: Path) -> tuple[int, int]:
     """Print the findings and write them to files. Return the number of broken rules, and the
     number of findings that a replay did not confirm."""
     broken = doubtful = 0
-    for name, question in ledger.questions().items():
+    for name, question in ledger.failures_to_shrink().items():
         failure = question.failure
         where = f"{failure.scenario.system} {failure.scenario.revision}, {question.target}"
         if name not in ledger.findings:

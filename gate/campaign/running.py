@@ -209,7 +209,9 @@ def run_campaign(
         ledger.write(done)
         progress(number)
     # Shrinking has no time limit: it takes only seconds, and the findings are worth it.
-    questions = [question for question in ledger.questions().values() if question not in ledger]
+    questions = [
+        question for question in ledger.failures_to_shrink().values() if question not in ledger
+    ]
     if questions:
         report(f"shrinking {len(questions)} finding{'s' * (len(questions) != 1)}")
     for question, ran in run_tasks(executor, questions):

@@ -46,7 +46,7 @@ def write_files(folder: Path, system: str, revision: str) -> list[Written]:
         full = path.is_file() and path.stat().st_size > 0
         extended = path.name == str(FILE)
         written.append(Written(path, kept=full and not extended))
-        data.append(_extended(path, text) if full and extended else text.encode())
+        data.append(_with_table(path, text) if full and extended else text.encode())
     for path, _ in written:
         with name_file_in_errors(path.parent, "created"):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ def write_files(folder: Path, system: str, revision: str) -> list[Written]:
     return written
 
 
-def _extended(path: Path, table: str) -> bytes:
+def _with_table(path: Path, table: str) -> bytes:
     """Return the text of the pyproject.toml with `[tool.schedproof]` appended. All other lines
     stay unchanged."""
     existing = path.read_bytes()

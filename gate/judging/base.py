@@ -241,7 +241,7 @@ class Base:
             return False
         return rule in self.broken_by_base(scenario) and not change.broken
 
-    def ended(self, scenario: Scenario, engine: str, scale: str, judge: bool = True) -> None:
+    def record_run(self, scenario: Scenario, engine: str, scale: str, judge: bool = True) -> None:
         """Record how the change and its base differ in the run that has just finished. With
         `judge`, also record the rules that only the base breaks."""
         for difference in self.pair.differences:

@@ -203,11 +203,11 @@ class GateContext:
 
         return new
 
-    def ended(self, scenario: Scenario, engine: str, scale: str, judge: bool = True) -> None:
+    def record_run(self, scenario: Scenario, engine: str, scale: str, judge: bool = True) -> None:
         """Record how the change and its base differ in the run that has just finished. Without a
         base, do nothing."""
         if self.base is not None:
-            self.base.ended(scenario, engine, scale, judge)
+            self.base.record_run(scenario, engine, scale, judge)
             self.results.hung |= self.base.hangs
 
     def rules_beyond(self, known: Collection[str]) -> list[Rule]:

@@ -108,7 +108,7 @@ def _search_of(gate: GateContext, options: SearchOptions, before: Progress) -> S
 
     def ended(scenario: Scenario) -> None:
         # While Hypothesis shrinks, it repeats variants of a run that has been judged already.
-        gate.ended(scenario, "hypothesis", options.scale, judge=search.failure is None)
+        gate.record_run(scenario, "hypothesis", options.scale, judge=search.failure is None)
 
     search = Search(options, Hooks(gate.in_run, partial(_watch, gate, before), ended))
     return search

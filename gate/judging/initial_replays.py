@@ -250,7 +250,7 @@ def _replay_to_end(
         totals.update(outcome.counts)
         totals["runs"] = runs  # this counts as one run, however often it is repeated
         gate.results.count(outcome)
-        gate.ended(meant, place.engine, place.scale)
+        gate.record_run(meant, place.engine, place.scale)
         is_new = bool(outcome.broken) and outcome.broken[0].rule not in known
         if is_new and on_failure(meant, outcome, time.monotonic() - began):
             if outcome.broken[0].rule in PROGRESS:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from ...model.errors import InputError
 from ...model.observation import REQUIRED as ALWAYS_SHOWN
 from ...model.observation import Step
-from ...model.own_code import EndlessCode, described, limited
+from ...model.own_code import EndlessCode, call_limited, describe_exception
 from ...model.scenario import Scenario
 from ...model.systems import make_model, revisions_of
 from ...properties.history.run_history import RunHistory
@@ -202,11 +202,11 @@ def _read(path: Path) -> list[Any]:
         problem = "no such file" if not path.exists() else "not a Python file"
         raise FileError(f"{path}: {problem}; valid: a .py file with RULES")
     try:
-        names = limited(runpy.run_path, str(path))
+        names = call_limited(runpy.run_path, str(path))
     except (Exception, SystemExit, EndlessCode) as error:  # the user's code may raise any exception
         line = error.lineno if isinstance(error, SyntaxError) else _line_in(path, error)
         where = f", line {line}" if line else ""
-        raise FileError(f"{path}: {described(error)}{where}") from None
+        raise FileError(f"{path}: {describe_exception(error)}{where}") from None
     rules = names.get("RULES")
     if not isinstance(rules, list | tuple) or not rules:
         raise FileError(f"{path}: RULES is {rules!r:.60}; valid: a list of schedproof.OwnRule")
@@ -262,11 +262,11 @@ def _guard(
     def checked(history: RunHistory, step: Step) -> Any:
         before = _shared_state(history, step)
         try:
-            answer = limited(function, history, step)
+            answer = call_limited(function, history, step)
         except (Exception, SystemExit, EndlessCode) as error:
             line = _line_in(path, error)
             where = f", line {line}" if line else ""
-            what = f"{rule} raised {described(error)}{where}"
+            what = f"{rule} raised {describe_exception(error)}{where}"
             raise RuleFault(f"{path}: {what} (step {history.step})") from None
         if _shared_state(history, step) != before:
             what = f"{path}: {rule} changes the history or the step (step {history.step})"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...model.faults import TargetNotStarted
-from ...model.own_code import described
+from ...model.own_code import describe_exception
 from ...model.target import ModelTarget, Target
 from . import checkouts, coverage, releases
 from .jsonl import OPERATIONS
@@ -122,7 +122,7 @@ def _describe(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if f.filename not in LOADERS and "importlib" not in f.filename]
     place = f"{own[-1].filename}, line {own[-1].lineno}: " if own else ""
-    return f"{place}{' '.join(described(error).split())}"
+    return f"{place}{' '.join(describe_exception(error).split())}"
 
 
 @contextmanager

@@ -79,14 +79,15 @@ def serve(target: Target) -> None:
 
 
 def answer(target: Target, line: bytes) -> Reply:
-    """Return the reply to one line. If the target raises an exception, the reply is `crashed`."""
+    """Return the reply to one line. If the target raises an exception, the reply has the error
+    `crashed`."""
     try:
         operation, arguments = _parse(line)
         return _call(target, operation, arguments)
     except ProtocolError as error:
         return {"ok": False, "error": "protocol", "message": str(error)}
     except (Exception, SystemExit) as error:
-        return crashed(error)
+        return crash_reply(error)
 
 
 def _call(target: Target, operation: str, arguments: dict[str, Any]) -> Reply:
@@ -104,7 +105,7 @@ def _call(target: Target, operation: str, arguments: dict[str, Any]) -> Reply:
         raise ProtocolError(f"its {operation} cannot be called ({error}); {valid}") from None
 
 
-def crashed(error: BaseException) -> Reply:
+def crash_reply(error: BaseException) -> Reply:
     """Return the reply to an operation that raised an exception. If the exception has no message,
     as with a bare `assert`, the reply quotes the line of code that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
@@ -177,7 +178,7 @@ def _encode(reply: Reply) -> bytes:
     try:
         text = json.dumps(reply)
     except Exception as error:  # a subclass of dict may raise anything
-        text = json.dumps(crashed(error))
+        text = json.dumps(crash_reply(error))
     return text.encode() + b"\n"
 
 

@@ -39,7 +39,7 @@ def is_chosen() -> bool:
 
 
 @functools.cache
-def chosen(own: type) -> Any:
+def chosen_class(own: type) -> Any:
     """Return the class to run: the user's class if there is one, otherwise the release's."""
     words = os.environ.get(VARIABLE)
     if words is None:

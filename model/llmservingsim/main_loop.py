@@ -25,7 +25,7 @@ def step(
     revision: Revision, config: LlmServingSimConfig, before: State, abort_inside: tuple[str, ...]
 ) -> tuple[State, dict[str, Any]]:
     state, seen = scheduler.step(revision, config, before, abort_inside)
-    state = routed(state._replace(clock=next_time(before, state, bool(seen["scheduled"]))))
+    state = route_due(state._replace(clock=next_time(before, state, bool(seen["scheduled"]))))
     over = is_over(before)
     seen["deferred"] = [sequence.id for _, sequence in state.deferred]
     seen["waiting"] = [sequence.id for sequence in state.waiting] + seen["deferred"]
@@ -44,7 +44,7 @@ def next_time(before: State, state: State, scheduled: bool) -> int:
     return max(before.clock, state.deferred[0][0])
 
 
-def routed(state: State) -> State:
+def route_due(state: State) -> State:
     """Return the state after all due requests have moved from the router to the waiting queue."""
     due = [sequence for time, sequence in state.deferred if time <= state.clock]
     state = state._replace(deferred=state.deferred[len(due) :])

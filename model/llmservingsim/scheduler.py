@@ -40,7 +40,7 @@ def step(
         state = abort(config, state, request_id)
     done = Done()
     finished = dict.fromkeys(state.aborted, "aborted")
-    due = completing(config, state, batch)
+    due = batch_to_complete(config, state, batch)
     if due is not None:
         sequences = {sequence.id: sequence for sequence in (*state.waiting, *state.running)}
         state, done = add_done(revision, config, state, due.number)
@@ -57,7 +57,9 @@ def step(
     }
 
 
-def completing(config: LlmServingSimConfig, state: State, batch: Batch | None) -> Batch | None:
+def batch_to_complete(
+    config: LlmServingSimConfig, state: State, batch: Batch | None
+) -> Batch | None:
     """Return the batch that completes in this step: the batch that was just built or, with several
     stages, the oldest one in flight if no other can be built."""
     if config.pp_size == 1:

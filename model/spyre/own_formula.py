@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import InputError
-from ..own_code import EndlessCode, described, limited
+from ..own_code import EndlessCode, call_limited, describe_exception
 
 ARGUMENTS = ("request", "tkv", "prompt", "block_size")
 VALID = f"valid: FILE.py:FUNCTION, a function of {', '.join(ARGUMENTS)} or some of these"
@@ -85,7 +85,7 @@ def read_term(name: str) -> Term:
     if not path.is_file():
         raise InputError("formula", f"{path}: no such file; {VALID}")
     try:
-        names = limited(runpy.run_path, str(path))
+        names = call_limited(runpy.run_path, str(path))
     except (Exception, SystemExit, EndlessCode) as error:  # it is the user's code
         raise InputError("formula", f"{path}: {_words(path, error)}") from None
     function = names.get(word)
@@ -131,7 +131,7 @@ def _checked(path: Path, word: str, function: Callable[..., Any]) -> Term:
         given = dict(zip(ARGUMENTS, values, strict=True))
         kind = type(given["tkv"])  # an int, or a symbolic value in place of one
         try:
-            tokens = limited(
+            tokens = call_limited(
                 function,
                 **{name: value for name, value in given.items() if everything or name in wanted},
             )
@@ -165,4 +165,4 @@ def _words(path: Path, error: BaseException) -> str:
         if trace.tb_frame.f_code.co_filename == str(path):
             line = trace.tb_lineno
         trace = trace.tb_next
-    return described(error) + (f", line {line}" if line else "")
+    return describe_exception(error) + (f", line {line}" if line else "")

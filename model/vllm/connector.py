@@ -84,7 +84,7 @@ def has_room(
     covered = len(hit) * config.block_size + tokens
     missing = unheld(plan.pool, hit) - len(hit)
     whole, load = group_loads.missing(config, plan.pool, sequence, len(hit), covered)
-    if not whole_fits(config, plan.pool, sequence, missing + reserve + whole):
+    if not has_room_for_all(config, plan.pool, sequence, missing + reserve + whole):
         return False
     needed = blocks_for(kv_cache.slots(config, covered), config.block_size) + missing + load
     promised = promised_blocks(config, (*plan.running, *plan.parked))
@@ -103,7 +103,7 @@ def park(
     parked = sequence._replace(
         computed=covered, prefix_hit=0, was_loaded=True, loading=sequence.load_steps
     )
-    return parked._replace(arrives=arrives(config, parked, hit)), pool
+    return parked._replace(arrives=tokens_after_load(config, parked, hit)), pool
 
 
 def loads_now(config: VllmConfig, sequence: Sequence, tokens: int) -> Sequence:
@@ -112,7 +112,7 @@ def loads_now(config: VllmConfig, sequence: Sequence, tokens: int) -> Sequence:
     hit = sequence.blocks[: sequence.computed // config.block_size]
     covered = sequence.computed + tokens
     loaded = sequence._replace(computed=covered, prefix_hit=covered, was_loaded=True)
-    right = arrives(config, loaded, hit)
+    right = tokens_after_load(config, loaded, hit)
     fails_at = sequence.fails_at if right < covered else None
     return loaded._replace(arrives=right, fails_at=fails_at)
 
@@ -161,14 +161,14 @@ def _given(config: VllmConfig, sequence: Sequence) -> tuple[int, ...]:
     return sequence.blocks[: blocks_for(sequence.prefix_hit, config.block_size)]
 
 
-def whole_fits(config: VllmConfig, pool: Pool, sequence: Sequence, beside: int) -> bool:
+def has_room_for_all(config: VllmConfig, pool: Pool, sequence: Sequence, beside: int) -> bool:
     """Return whether the pool has room for all known tokens of a request and for `beside` more
     blocks."""
     whole = blocks_for(kv_cache.slots(config, sequence.num_tokens), config.block_size)
     return fits(pool, whole + beside)
 
 
-def arrives(config: VllmConfig, sequence: Sequence, hit: tuple[int, ...]) -> int:
+def tokens_after_load(config: VllmConfig, sequence: Sequence, hit: tuple[int, ...]) -> int:
     """Return how many tokens of a parked request count as computed once its load has finished.
 
     These are all tokens before the block in which the load fails (V1-R26). If there are several
@@ -267,13 +267,15 @@ def is_written(flights: tuple[Flight, ...], sequence: Sequence) -> bool:
 def send_or_free(config: VllmConfig, state: State, sequence: Sequence) -> State:
     """Return the state after the last token of a request. Its blocks are either freed, or sent from
     the next step on and freed afterwards (V1-R25)."""
-    state, sequence = slid(config, state, sequence)
+    state, sequence = without_slid_blocks(config, state, sequence)
     if sequence.send_steps is None:
         return free(config, state, sequence)
     return free(config, state, sequence._replace(loading=sequence.send_steps + 1))
 
 
-def slid(config: VllmConfig, state: State, sequence: Sequence) -> tuple[State, Sequence]:
+def without_slid_blocks(
+    config: VllmConfig, state: State, sequence: Sequence
+) -> tuple[State, Sequence]:
     """Return the state and an ended request without the blocks that its windows no longer cover:
     they are not sent. Requests that are being loaded or computed keep these blocks: a request that
     the worker is computing gave back all that it could before its step."""
@@ -281,14 +283,14 @@ def slid(config: VllmConfig, state: State, sequence: Sequence) -> tuple[State, S
         return state, sequence
     if config.depth == 1 and is_written(state.in_flight, sequence):
         return state, sequence
-    sequence, pool = kv_groups.slid(config, state.pool, sequence, state.holders)
+    sequence, pool = kv_groups.without_slid_blocks(config, state.pool, sequence, state.holders)
     return state._replace(pool=pool), sequence
 
 
-def aborted(config: VllmConfig, state: State, sequence: Sequence) -> State:
+def abort(config: VllmConfig, state: State, sequence: Sequence) -> State:
     """Return the state after an abort. If the request's blocks are being loaded or sent, they
     become free once that is done (V1-R25)."""
-    state, sequence = slid(config, state, sequence)
+    state, sequence = without_slid_blocks(config, state, sequence)
     if sequence.send_aborted and sequence.send_steps is not None and sequence.blocks:
         steps = max(sequence.loading or 0, sequence.send_steps)
         sequence = sequence._replace(loading=steps)

@@ -228,7 +228,7 @@ def release_passed(config: VllmConfig, state: State, name: str) -> State:
     return state._replace(running=running, outputs=outputs)
 
 
-def seen(plan: EncoderPlan, running: Iterable[Sequence]) -> dict[str, Any]:
+def encoder_fields(plan: EncoderPlan, running: Iterable[Sequence]) -> dict[str, Any]:
     """Return the outputs that the worker computes, and those that it drops. No output is in both
     lists (V1-R75)."""
     inputs = {sequence.id: sequence.inputs for sequence in running}

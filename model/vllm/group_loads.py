@@ -90,7 +90,7 @@ def missing_to_go_on(config: VllmConfig, sequence: Sequence, in_first: int, toke
     return max(first + step, whole)
 
 
-def of_a_step(config: VllmConfig, tokens: int) -> int:
+def blocks_of_step(config: VllmConfig, tokens: int) -> int:
     """Return how many blocks a step with this many tokens takes in the groups after the first."""
     return sum(blocks_for(tokens, config.size_of(group)) for group in config.more_groups)
 

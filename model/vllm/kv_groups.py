@@ -363,12 +363,12 @@ def slide(config: VllmConfig, plan: Plan, place: int) -> tuple[Plan, Sequence]:
 
     This happens before the request takes blocks for the tokens of this step (V1-R51).
     """
-    sequence, pool = slid(config, plan.pool, plan.running[place], plan.holders)
+    sequence, pool = without_slid_blocks(config, plan.pool, plan.running[place], plan.holders)
     running = (*plan.running[:place], sequence, *plan.running[place + 1 :])
     return plan._replace(running=running, pool=pool), sequence
 
 
-def slid(
+def without_slid_blocks(
     config: VllmConfig, pool: Pool, sequence: Sequence, holders: tuple[Sequence, ...]
 ) -> tuple[Sequence, Pool]:
     """Return a request without the blocks that its windows no longer cover, and the pool."""

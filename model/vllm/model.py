@@ -120,7 +120,7 @@ class VllmModel(ReferenceModel[State]):
             newcomer = newcomer._replace(named_beyond=self.revision.named_beyond(self.config))
         if self.config.cache_partitions is True:
             adapter = request.lora if self.config.max_loras else None
-            newcomer = newcomer._replace(content=partitioned(request), adapter=adapter)
+            newcomer = newcomer._replace(content=partition_content(request), adapter=adapter)
         if self.config.loads:
             newcomer = newcomer._replace(
                 external=min(request.external_tokens, request.prompt_len),
@@ -216,7 +216,7 @@ REFERENCE = Reference(
 )
 
 
-def partitioned(request: Request) -> Content:
+def partition_content(request: Request) -> Content:
     """Return the segments of a prompt, with the partition of the prefix cache in the name of the
     first one (V1-R40).
 

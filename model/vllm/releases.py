@@ -97,7 +97,7 @@ def has_room(
     needed = blocks_for(covered, config.block_size) + load
     step = blocks_for(tokens_of_a_step(config), config.block_size)
     if config.more_groups:
-        step += group_loads.of_a_step(config, tokens_of_a_step(config))
+        step += group_loads.blocks_of_step(config, tokens_of_a_step(config))
     promised = sum(promised_blocks(config, plan, other) for other in (*plan.running, *plan.parked))
     return fits(plan.pool, needed + missing + step + promised)
 

@@ -253,7 +253,7 @@ def abort(config: VllmConfig, state: State, request_id: str) -> State:
         state = state._replace(
             outputs=encoder.release_outputs(state.outputs, sequence, state.running)
         )
-    return (connector.aborted if config.loads else free)(config, state, sequence)
+    return (connector.abort if config.loads else free)(config, state, sequence)
 
 
 def free(config: VllmConfig, state: State, sequence: Sequence) -> State:
@@ -345,8 +345,8 @@ def complete(
             sequence = in_flight.deliver(sequence, coming)
         if config.drafts:
             drafts = speculation.proposed(coming)
-            emitted[sequence.id] = min(1 + speculation.right(sequence, drafts), remaining)
-            sequence = speculation.verified(config, sequence, drafts, emitted[sequence.id], flight)
+            emitted[sequence.id] = min(1 + speculation.correct_drafts(sequence, drafts), remaining)
+            sequence = speculation.verify(config, sequence, drafts, emitted[sequence.id], flight)
         else:
             sequence = sequence._replace(generated=sequence.generated + 1)
         if revision.publishes(config):
@@ -407,7 +407,7 @@ def observe(
     if config.enable_prefix_caching:
         seen["prefix_hit"] = {sequence.id: sequence.prefix_hit for sequence in holders}
     if config.encodes:
-        seen |= encoder.seen(plan.encoder, plan.running)
+        seen |= encoder.encoder_fields(plan.encoder, plan.running)
     if config.loads:
         seen["parked"] = [sequence.id for sequence in state.parked if sequence.blocks]
     if config.num_blocks is not None:

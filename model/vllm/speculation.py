@@ -37,7 +37,7 @@ def proposed(coming: Coming) -> int:
     return min(coming.drafts, coming.proposed)
 
 
-def right(sequence: Sequence, drafts: int) -> int:
+def correct_drafts(sequence: Sequence, drafts: int) -> int:
     """Return how many of the drafts that are computed together with the request's last token are
     correct (V1CP-R35)."""
     if not drafts or not sequence.accepted:
@@ -45,7 +45,7 @@ def right(sequence: Sequence, drafts: int) -> int:
     return min(drafts, sequence.accepted[sequence.verified % len(sequence.accepted)])
 
 
-def verified(
+def verify(
     config: VllmConfig, sequence: Sequence, drafts: int, emitted: int, flight: Flight
 ) -> Sequence:
     """Return the request after it emitted `emitted` tokens of the decision `flight`. Wrong drafts

@@ -16,8 +16,8 @@ from ...model.faults import (
     TargetHung,
     TargetTooLarge,
 )
-from ...model.observation import Step, renamed
-from ...model.own_code import described
+from ...model.observation import Step, rename_requests
+from ...model.own_code import describe_exception
 from ...model.replies import Started, read_control, read_ok, read_started, read_step
 from ...model.scenario import Request
 from ...model.target import ModelTarget, Reply, Target
@@ -310,7 +310,7 @@ def call_target(op: str, method: Any, *args: Any) -> Reply:
         is_call = error.__traceback__ is not None and error.__traceback__.tb_next is None
         if isinstance(error, TypeError) and is_call:
             raise AdapterFault(op, f"it cannot be called ({error})", "") from None
-        raise TargetCrashed(op, described(error), traceback.format_exc()) from None
+        raise TargetCrashed(op, describe_exception(error), traceback.format_exc()) from None
     return reply
 
 
@@ -348,7 +348,7 @@ class Names:
         """Return a step with the scenario's names. An id stands for the newest request that has it.
         In the list of requests that the worker drops, however, it stands for the request that had
         it before this step."""
-        seen = renamed(step, self._newest)
+        seen = rename_requests(step, self._newest)
         if dropped := step.get("sent", {}).get("dropped"):
             seen["sent"] = {
                 **seen["sent"],

@@ -40,7 +40,7 @@ def pool_cause(failure: Failure) -> Cause | None:
     marks, why, headline = _marked(failure, owners, named, missing)
     numbers = _all_numbers(failure.holders, owners, size)
     cells = [_cell(failure, number, owners, marks) for number in numbers]
-    return Cause(headline, tuple(why), cells=tuple(_joined(cells)))
+    return Cause(headline, tuple(why), cells=tuple(_merge_cells(cells)))
 
 
 def _marked(
@@ -94,7 +94,7 @@ def _lost_or_doubled(
         for name in dict.fromkeys(name for number in suspects for name in given[number])
     ]
     givers = {name for number in suspects for name in given[number]}
-    if is_loss and (not suspects or any(_taken(failure, name) for name in givers)):
+    if is_loss and (not suspects or any(_blocks_taken(failure, name) for name in givers)):
         # some of these blocks were taken and given back in the same step
         numbers = _all_numbers(failure.holders, owners, failure.config["num_blocks"])
         suspects = [number for number in numbers if number not in owners]
@@ -119,7 +119,7 @@ def _lost_or_doubled(
     return marks, why, f"{blocks} {verb} free although a request holds {them}"
 
 
-def _taken(failure: Failure, name: str) -> int:
+def _blocks_taken(failure: Failure, name: str) -> int:
     """Return how many blocks a request took in the step in which it gave back all of its blocks."""
     before, account = failure.before, failure.history.requests.get(name)
     if before is None or account is None or before.group_blocks or name in tables(failure.last):
@@ -129,7 +129,7 @@ def _taken(failure: Failure, name: str) -> int:
 
 
 def _taken_words(failure: Failure, name: str) -> str:
-    taken = _taken(failure, name)
+    taken = _blocks_taken(failure, name)
     return f" and {taken} that it took in this step" if taken else ""
 
 
@@ -240,7 +240,7 @@ def _all_numbers(
     return range(low, max(low + size, known[-1] + 1 if known else 0))
 
 
-def _joined(cells: Sequence[Cell]) -> list[Cell]:
+def _merge_cells(cells: Sequence[Cell]) -> list[Cell]:
     """Return the cells. In a large pool, merge neighbours that are in the same state."""
     if len(cells) <= ALONE:
         return list(cells)

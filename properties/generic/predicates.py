@@ -113,7 +113,7 @@ def counted_wrongly(history: RunHistory, step: Step) -> str | None:
         if had is None and step.prefix_hit is None and caches(history.config):
             continue  # how many tokens it found in the cache is not shown
         found = 0 if had is not None else (step.prefix_hit or {}).get(name, 0)
-        wrong = tokens_due.rejected(history, step, name)
+        wrong = tokens_due.rejected_drafts(history, step, name)
         if computed != (had or 0) + found + tokens - wrong:
             rejects = f" and rejects {wrong} drafts" if wrong else ""
             return (

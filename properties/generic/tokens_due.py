@@ -29,7 +29,7 @@ def emitted_too_early_or_late(history: VllmRun, step: Step) -> str | None:
         emitted = (step.emitted or {}).get(request.id, 0)
         if emitted and not is_whole:
             return f"{request.id} emits a token, but the decision did not compute all tokens"
-        if is_whole and not emitted and not _lost(history, step, request):
+        if is_whole and not emitted and not _may_be_lost(history, step, request):
             return f"the decision computed all tokens of {request.id}, but it emits none"
     return None
 
@@ -76,14 +76,14 @@ def _reached(history: VllmRun, step: Step, name: str) -> int | None:
     return None if hit is None else request.computed + hit + step.scheduled.get(name, 0)
 
 
-def _lost(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
+def _may_be_lost(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
     """Return whether a preemption may have dropped the token that the request should emit."""
     flights = state_of(history).flights
     due = sum(flight.get(request.id) is not None for flight in flights)
     return request.id in (step.preempted or ()) or due > request.tokens_in_flight
 
 
-def rejected(history: VllmRun, step: Step, name: str) -> int:
+def rejected_drafts(history: VllmRun, step: Step, name: str) -> int:
     """Return how many drafts of a request turn out to be wrong in the step and therefore do not
     count as computed."""
     emitted, request = (step.emitted or {}).get(name, 0), history.live.get(name)

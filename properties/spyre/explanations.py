@@ -33,7 +33,7 @@ def projections(scenario: Scenario, version: str, steps: Steps[Step]) -> Iterato
     ):  # such a release pauses requests, and projects nothing
         return
     for number, state in enumerate(_until_it_ends(states(model, scenario, len(steps) - 1))):
-        admission = projected(model, state, number)
+        admission = project(model, state, number)
         if admission is None:
             continue
         if _has_departed(state, steps, number):
@@ -162,10 +162,10 @@ def _joining(model: SpyreModel, state: State, number: int) -> Admission | None:
         return None
     if not documented.may_prefill(model.config, model.revision, state, candidate):
         return None
-    return projected(model, state, number)
+    return project(model, state, number)
 
 
-def projected(model: SpyreModel, state: State, number: int) -> Admission | None:
+def project(model: SpyreModel, state: State, number: int) -> Admission | None:
     """Return the projections for the last chunk of the first request in line, as if that chunk came
     next."""
     config, candidate = model.config, _candidate(state)
@@ -232,10 +232,10 @@ def _admitted(model: SpyreModel, joins: Admission) -> list[str]:
     for name, reach in sorted(joins.projected.items(), key=lambda item: item[1]):
         words = joins.words.get(name)
         lines.append(f"  {name} reaches tkv {reach} at most" + (f" ({words})" if words else ""))
-    return [*lines, f"  {_compared(model, joins, joins.newcomer)}"]
+    return [*lines, f"  {_comparison(model, joins, joins.newcomer)}"]
 
 
-def _compared(model: SpyreModel, joins: Admission, name: str) -> str:
+def _comparison(model: SpyreModel, joins: Admission, name: str) -> str:
     """Return admission's comparison with the limit for the time until this request ends."""
     reach = joins.projected[name]
     alive = sum(other >= reach for other in joins.projected.values())
@@ -258,7 +258,7 @@ def _overshot(
     if beyond:
         return [
             *lines[:-1],
-            f"  {_compared(model, joins, beyond[0])}",
+            f"  {_comparison(model, joins, beyond[0])}",
             *(
                 f"  {name} is at tkv {tkvs[name]}, {tkvs[name] - joins.projected[name]} beyond its "
                 f"projection: {longest} needs one block more, which pads {name} on the left"
@@ -272,7 +272,7 @@ def _overshot(
         return [*lines, f"  {never}whose tkv is {tkvs[widest]}"]
     return [
         *lines[:-1],
-        f"  {_compared(model, joins, first)}",
+        f"  {_comparison(model, joins, first)}",
         f"  {first} has not ended when {widest} is at tkv {tkvs[widest]}: within its own "
         f"projection, and {tkvs[widest] - joins.projected[first]} beyond that of {first}",
     ]

@@ -122,7 +122,7 @@ def with_features(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) 
     if drafts := speculation.drafts(config):
         request = msgspec.structs.replace(request, accepted=draw(accepted(drafts)))
     if loads.are_made(config):
-        request = draw(loaded(request, config))
+        request = draw(with_load(request, config))
     if encoder.encodes(config):
         request = draw(with_pictures(request, config))
     if partitions.are_possible(config):
@@ -204,7 +204,7 @@ def accepted(drafts: int) -> st.SearchStrategy[tuple[int, ...]]:
 
 
 @st.composite
-def loaded(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Request:
+def with_load(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Request:
     """Return the request with a drawn number of prompt tokens that a connector has: none, some
     blocks, or all."""
     block, at_once = groups.hit_unit(config), loads.are_synchronous(config)

@@ -401,7 +401,7 @@ def beside_a_prefill(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape
     already scheduled. Usually the request is more important than all others, so that one of them
     must be preempted.
     """
-    whole_pool = [blocks for blocks in range(1, 9) if meets(config, history, blocks)]
+    whole_pool = [blocks for blocks in range(1, 9) if fills_pool_together(config, history, blocks)]
     blocks = draw(st.sampled_from(whole_pool or [1, 2]))
     first = min(request.priority for request in history.live.values()) - 1
     priority = draw(st.sampled_from((first, first, first + 1)))
@@ -410,7 +410,7 @@ def beside_a_prefill(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape
     )
 
 
-def meets(config: Config, history: VllmRun, blocks: int) -> bool:
+def fills_pool_together(config: Config, history: VllmRun, blocks: int) -> bool:
     """Return whether a newcomer with this many blocks and the prefilling request will have taken
     the whole pool at the time when the newcomer's prompt is computed and another chunk is
     scheduled."""

@@ -180,13 +180,13 @@ class QueueModels(Models):
                 return sequence
             return self.decided(sequence._replace(content=candidates))  # type: ignore[attr-defined]
 
-        return _changed(state, self.queues, request, change)
+        return _change_request(state, self.queues, request, change)
 
     def end(self, state: Any, request: str) -> Any:
         def change(sequence: Any) -> Any:
             return sequence._replace(output_len=sequence.generated + 1)
 
-        return _changed(state, self.queues, request, change)
+        return _change_request(state, self.queues, request, change)
 
     def abort(self, state: Any, request: str) -> Any:
         return self.models[0].abort(state, request)
@@ -198,7 +198,7 @@ class QueueModels(Models):
         return stepped
 
 
-def _changed(state: Any, queues: Iterable[str], request: str, change: Any) -> Any:
+def _change_request(state: Any, queues: Iterable[str], request: str, change: Any) -> Any:
     """Return the state after applying `change` to one request, in the queue that contains it."""
 
     def queue_with(queue: str) -> tuple[Any, ...]:

@@ -136,7 +136,7 @@ def _split_key(number: Any, by: Any) -> tuple[int, int]:
     return number.get_id(), by if isinstance(by, int) else -by.get_id()
 
 
-def read(model: z3.ModelRef, number: Any) -> int:
+def value_in(model: z3.ModelRef, number: Any) -> int:
     """Return the value of a number in a solution. If Z3 leaves the value open, return the smallest
     possible value."""
     return int(model.eval(number, model_completion=True).as_long())
@@ -147,7 +147,7 @@ def negated(numbers: Numbers, claim: Any) -> list[Any]:
     return [*numbers.facts, z3.Not(claim)]
 
 
-def ordered(numbers: Numbers, size: Any, *wholes: Any) -> None:
+def tell_multiples(numbers: Numbers, size: Any, *wholes: Any) -> None:
     """Give Z3 the fact that of two multiples of `size`, the larger one is larger by at least
     `size`.
 

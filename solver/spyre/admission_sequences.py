@@ -23,7 +23,7 @@ from ...model.spyre.documented import chunk_count
 from ...model.spyre.model import REVISIONS, SpyreModel
 from ...model.spyre.volumetric import FORMULAS, ByFormula, round_up
 from ..smt.execution import SymbolicRun, paths
-from ..smt.numbers import Numbers, read
+from ..smt.numbers import Numbers, value_in
 from .symbolic_admission import (
     Joining,
     Lengths,
@@ -318,7 +318,9 @@ def batch_tkv(
 
 
 def solution(problem: Problem, model: z3.ModelRef) -> list[Arrival]:
-    return [Arrival(*(read(model, number) for number in arrival)) for arrival in problem.arrivals]
+    return [
+        Arrival(*(value_in(model, number) for number in arrival)) for arrival in problem.arrivals
+    ]
 
 
 def short_and_early(setting: Setting, arrivals: list[Joined]) -> list[Any]:

@@ -44,7 +44,7 @@ from typing import Any, NamedTuple
 import z3
 
 from ...model.scenario import Request, Scenario
-from ..smt.numbers import Numbers, negated, ordered
+from ..smt.numbers import Numbers, negated, tell_multiples
 from ..smt.obligation import Obligation, lemma
 
 
@@ -68,7 +68,7 @@ class Plan(NamedTuple):
 
     @property
     def chunk(self) -> Any:
-        return _plain(self.chunk_blocks * self.block)
+        return _normal_form(self.chunk_blocks * self.block)
 
 
 def plan(
@@ -77,11 +77,11 @@ def plan(
     """Return the chunk that `documented.next_chunk` plans, with `padding_more` additional blocks of
     padding."""
     block, chunk_blocks = sizes
-    chunk = _plain(chunk_blocks * block)
+    chunk = _normal_form(chunk_blocks * block)
     before, _ = numbers.split(prompt - 1, chunk, None)
     whole, _ = numbers.split(prompt - 1, block, None)
     padding = (before + 1) * chunk_blocks - (whole + 1) + padding_more
-    index, _ = numbers.split(_plain(padding * block + computed), chunk, None)
+    index, _ = numbers.split(_normal_form(padding * block + computed), chunk, None)
     start = _larger(index * chunk - padding * block, 0)
     end = _smaller((index + 1) * chunk - padding * block, prompt)
     return Plan(
@@ -90,7 +90,7 @@ def plan(
 
 
 def usable_blocks(numbers: Numbers, padding: Any, hit: Any, chunks: Any, chunk_blocks: Any) -> Any:
-    whole, _ = numbers.split(_plain(padding + hit), chunk_blocks, None)
+    whole, _ = numbers.split(_normal_form(padding + hit), chunk_blocks, None)
     return _larger(_smaller(whole, chunks - 1) * chunk_blocks - padding, 0)
 
 
@@ -107,7 +107,7 @@ def progress(planned: Plan, prefix_hit: Any, whole_first_chunk: bool) -> tuple[A
     return counted, counted
 
 
-def _plain(number: Any) -> Any:
+def _normal_form(number: Any) -> Any:
     """Return the number in Z3's normal form, so that equal numbers share one division."""
     return z3.simplify(number) if z3.is_expr(number) else number
 
@@ -200,7 +200,7 @@ def only_last_chunk_ends_prompt(sizes: Sizes, more: int) -> list[Any]:
 def next_chunk_starts_where_last_ended(sizes: Sizes, less: int) -> list[Any]:
     numbers, planned = _any_plan(sizes)
     then = plan(numbers, (planned.block, planned.chunk_blocks), planned.prompt, planned.end - less)
-    ordered(numbers, planned.chunk, planned.chunks - 1, planned.index, then.index)
+    tell_multiples(numbers, planned.chunk, planned.chunks - 1, planned.index, then.index)
     meet = z3.And(then.index == planned.index + 1, then.start == planned.end)
     return negated(numbers, z3.Implies(planned.end < planned.prompt, meet))
 
@@ -269,7 +269,7 @@ def _counted_ahead(sizes: Sizes, release: str) -> tuple[Numbers, Plan, Any, Any]
 def counting_ahead_skips_no_chunk(sizes: Sizes, release: str, more: int) -> list[Any]:
     numbers, planned, counted, _ = _counted_ahead(sizes, release)
     then = plan(numbers, (planned.block, planned.chunk_blocks), planned.prompt, counted + more)
-    ordered(numbers, planned.chunk, planned.chunks - 1, planned.index, then.index)
+    tell_multiples(numbers, planned.chunk, planned.chunks - 1, planned.index, then.index)
     meet = z3.And(then.index == planned.index + 1, then.start == planned.end)
     return negated(numbers, z3.Implies(counted < planned.prompt, meet))
 

@@ -40,7 +40,7 @@ def obligations(block: int | None = None) -> list[Obligation]:
     ]
 
 
-def _settling(run: SymbolicRun) -> Callable[[Any, Any], bool]:
+def _any_limit(run: SymbolicRun) -> Callable[[Any, Any], bool]:
     """Return a replacement for the check of the limit: any batch may or may not exceed the limit,
     but a request that is alone never does."""
     calls: list[int] = []
@@ -86,7 +86,7 @@ def step_keeps_fair_order(decoding: int, paused: int, longest: str, none_paused:
         state = State(running=requests[:decoding], paused=requests[decoding:])
         revision = REVISIONS["2.5.2"]
         with (
-            stubs(release_2_5_2, fits_limit=_settling(run)),
+            stubs(release_2_5_2, fits_limit=_any_limit(run)),
             stubs(pool_of, hold=lambda config, number, covered, pool: (number, pool)),
         ):
             before = [request.id for request in release_2_5_2.fairness_order(config, state)]

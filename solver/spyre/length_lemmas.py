@@ -42,7 +42,7 @@ import z3
 from ...model.scenario import Request, Scenario
 from ...model.spyre import volumetric
 from ...model.spyre.documented import chunk_count
-from ..smt.numbers import Numbers, negated, ordered, read
+from ..smt.numbers import Numbers, negated, tell_multiples, value_in
 from ..smt.obligation import Obligation, lemma
 from .symbolic_admission import (
     Joining,
@@ -102,14 +102,14 @@ def _two(numbers: Numbers, longest: Any) -> tuple[Any, Any]:
     return first, other
 
 
-def _ordered(numbers: Numbers, lengths: Lengths, known: list[Any], *tokens: Any) -> None:
+def _tell_order(numbers: Numbers, lengths: Lengths, known: list[Any], *tokens: Any) -> None:
     """Give Z3 the fact that of two counts in whole blocks, the larger one is larger by at least one
     block, as `more_blocks_are_one_block_more` proves. The counts are those in `known`, and those of
     `tokens`."""
     if isinstance(lengths.block, int):
         return
     wholes = known + [width(numbers, lengths, number)[0] for number in tokens]
-    ordered(numbers, lengths.block, *wholes)
+    tell_multiples(numbers, lengths.block, *wholes)
 
 
 @lemma("More blocks are at least one block's tokens more.")
@@ -127,7 +127,7 @@ def whole_blocks_keep_model_length(lengths: Lengths, more: int) -> list[Any]:
     longest = blocks * lengths.block + more
     first, other = _two(numbers, longest)
     tkv = joint_tkv(numbers, lengths, first, other)
-    _ordered(numbers, lengths, [blocks], first - 1, other - 1)
+    _tell_order(numbers, lengths, [blocks], first - 1, other - 1)
     return negated(numbers, tkv <= longest)
 
 
@@ -137,7 +137,7 @@ def no_tkv_exceeds_rounded_model_length(lengths: Lengths, less: int) -> list[Any
     longest = numbers.fresh("longest", 1)
     first, other = _two(numbers, longest)
     tkv = joint_tkv(numbers, lengths, first, other)
-    _ordered(numbers, lengths, [], longest - 1, first - 1, other - 1)
+    _tell_order(numbers, lengths, [], longest - 1, first - 1, other - 1)
     return negated(numbers, tkv <= round_up(numbers, lengths, longest) - less)
 
 
@@ -178,7 +178,7 @@ def _two_reach_rounded_model_length(lengths: Lengths, less: int, *, at_the_door:
     else:
         door = computed + left <= longest
     tkv = joint_tkv(numbers, lengths, computed + left, short + left)
-    _ordered(
+    _tell_order(
         numbers,
         lengths,
         [z3.IntVal(0), blocks, blocks + 1],
@@ -216,7 +216,7 @@ def lone_request_passes_length(lengths: Lengths, stale: int) -> list[Any]:
     newcomer = _alone(numbers, longest)
     remembered = numbers.fresh("remembered", 0, longest if stale else 0)
     joins = passes(numbers, lengths, remembered, [], newcomer, longest)
-    _ordered(numbers, lengths, [], newcomer.prompt, base_of(remembered, newcomer))
+    _tell_order(numbers, lengths, [], newcomer.prompt, base_of(remembered, newcomer))
     return negated(numbers, joins)
 
 
@@ -289,7 +289,7 @@ def beyond_length(scale: Scale, revision: str = "sound") -> Scenario:
     return _scenario(scale, revision, [first, second], note, decodes)
 
 
-def needless(scale: Scale, revision: str = "sound") -> Scenario | None:
+def needless_wait(scale: Scale, revision: str = "sound") -> Scenario | None:
     """Return a scenario in which SPY-R41 makes the second of two requests wait for no reason, and
     as long as possible.
 
@@ -313,10 +313,10 @@ def needless(scale: Scale, revision: str = "sound") -> Scenario | None:
     best.add(numbers.facts)
     best.maximize(waits)
     best.minimize(first.prompt + second.prompt + second.max_tokens)
-    return _solved(best, scale, revision, (first, second), "needlessly refused")
+    return _solve(best, scale, revision, (first, second), "needlessly refused")
 
 
-def idle(scale: Scale) -> Scenario | None:
+def idle_step(scale: Scale) -> Scenario | None:
     """Return a scenario with two requests, in which the release refuses the last chunk of the
     second because of an outdated tkv.
 
@@ -335,7 +335,7 @@ def idle(scale: Scale) -> Scenario | None:
     best = z3.Optimize()
     best.add([*numbers.facts, z3.Not(fits)])
     best.minimize(first.prompt + second.prompt + second.max_tokens)
-    return _solved(best, scale, "2.1.2", (first, second), "an idle step")
+    return _solve(best, scale, "2.1.2", (first, second), "an idle step")
 
 
 def _requests(numbers: Numbers, lengths: Lengths, scale: Scale) -> tuple[Ask, Ask]:
@@ -350,7 +350,7 @@ def _requests(numbers: Numbers, lengths: Lengths, scale: Scale) -> tuple[Ask, As
     return requests[0], requests[1]
 
 
-def _solved(
+def _solve(
     best: z3.Optimize, scale: Scale, revision: str, requests: tuple[Ask, Ask], note: str
 ) -> Scenario | None:
     """Return the best solution, or None if there is none. Raise TimeoutError if Z3 gives up."""
@@ -362,7 +362,8 @@ def _solved(
         return None
     model = best.model()
     solution = [
-        Ask(read(model, request.prompt), read(model, request.max_tokens)) for request in requests
+        Ask(value_in(model, request.prompt), value_in(model, request.max_tokens))
+        for request in requests
     ]
     return _scenario(scale, revision, solution, note)
 

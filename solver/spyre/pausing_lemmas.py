@@ -60,7 +60,7 @@ from ..smt.on_symbols import on_symbols
 from .admission_lemmas import BLOCK, request
 from .step_lemmas import between_steps
 from .symbolic_admission import SIZES, Lengths, blocks, length, own_tkv
-from .symbolic_state import MODULES, StepConfiguration, any_config, any_request, plain, several
+from .symbolic_state import MODULES, StepConfiguration, any_config, any_request, plain_id, several
 from .symbolic_step import Step, Stepped
 
 # The numbers of requests that decode, and that are paused, before a step. The last decoding request
@@ -228,10 +228,10 @@ class SettlingStep(Step):
 
     def state(self, run: SymbolicRun) -> State:
         state = super().state(run)
-        decoding = [request for request in state.running if plain(request.id).startswith("r")]
+        decoding = [request for request in state.running if plain_id(request.id).startswith("r")]
         sits_out = decoding[len(decoding) - self.paused :]
         paused = tuple(
-            request._replace(paused_steps=run.number(z3.Int(f"paused {plain(request.id)}")))
+            request._replace(paused_steps=run.number(z3.Int(f"paused {plain_id(request.id)}")))
             for request in sits_out
         )
         gone = {request.id for request in sits_out}
@@ -311,7 +311,7 @@ def chosen_request_prefills_or_waits(revision: Revision, ignored: int) -> list[A
 
     def code(run: SymbolicRun) -> Any:
         def any_answer(name: str) -> Callable[..., bool]:
-            return lambda *given: run.answer(z3.Bool(f"{name} {plain(given[-1].id)}"))
+            return lambda *given: run.answer(z3.Bool(f"{name} {plain_id(given[-1].id)}"))
 
         config, state = step.config(run), step.state(run)
         asked = replace(revision, fits_pool=any_answer("fits pool"))

@@ -144,10 +144,10 @@ _LENGTH = RuleProof(
             length_lemmas.beyond_length(length_lemmas.Scale(max_model_len=32_770))
         ),
         "a request waits until another has ended, though no tkv would be too large": lambda: (
-            length_lemmas.needless(length_lemmas.Scale())
+            length_lemmas.needless_wait(length_lemmas.Scale())
         ),
         "an idle step due to the tkv of a batch that has left (SPY-R35, 2.1.2)": lambda: (
-            length_lemmas.idle(length_lemmas.Scale())
+            length_lemmas.idle_step(length_lemmas.Scale())
         ),
     },
 )

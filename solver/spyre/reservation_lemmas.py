@@ -267,14 +267,14 @@ class Holder(NamedTuple):
         )
 
 
-def _promising(name: str) -> tuple[Any, int]:
+def _promise_only(name: str) -> tuple[Any, int]:
     """Return the revision without its other constraints, and the number of additional tokens for
     which it promises blocks."""
     yes: Any = {"volume_check": lambda *_: True, "fits_model_length": lambda *_: True}
     return replace(REVISIONS[name], **yes), int(name == "2.5.2")
 
 
-def _covered(
+def _promises_covered(
     numbers: Numbers, block: int, last_token: int, holders: dict[str, Holder]
 ) -> Callable[[Any], Any]:
     """Return the claim that no request exceeds its need, and that all promised blocks are free.
@@ -310,7 +310,7 @@ def step_keeps_promises_covered(block: int, name: str, kind: str, more: int) -> 
     block more than is free may be promised.
     """
     numbers = Numbers()
-    revision, last_token = _promising(name)
+    revision, last_token = _promise_only(name)
     free, others = length(numbers, "free", 0), length(numbers, "others", 0)
     member = Holder.make(numbers, block, 1, decodes=kind != "prefills")
     holders = {"0": member}
@@ -355,7 +355,7 @@ def step_keeps_promises_covered(block: int, name: str, kind: str, more: int) -> 
         return _after(after)
 
     return holds_on(
-        numbers, list(paths(numbers, code)), _covered(numbers, block, last_token, holders)
+        numbers, list(paths(numbers, code)), _promises_covered(numbers, block, last_token, holders)
     )
 
 
@@ -375,7 +375,7 @@ def code_keeps_promises_covered_at_abort(block: int, name: str, more: int) -> li
     three blocks more than are free may be promised.
     """
     numbers = Numbers()
-    revision, last_token = _promising(name)
+    revision, last_token = _promise_only(name)
     free, others = length(numbers, "free", 0), length(numbers, "others", 0)
     holders = {
         "0": Holder.make(numbers, block, 2, decodes=True),
@@ -404,5 +404,5 @@ def code_keeps_promises_covered_at_abort(block: int, name: str, more: int) -> li
         after = scheduler.abort(config, revision, state, "0", inside=within)
         return _after(after)
 
-    claim = _covered(numbers, block, last_token, holders)
+    claim = _promises_covered(numbers, block, last_token, holders)
     return holds_on(numbers, list(paths(numbers, code)), claim)

@@ -118,7 +118,7 @@ class Name(str):
         return self._is_read() if name in vars(str) else object.__getattribute__(self, name)
 
 
-def plain(name: str) -> str:
+def plain_id(name: str) -> str:
     """Return the plain id that a `Name` hides from the code."""
     return str.__str__(name)
 

@@ -54,7 +54,7 @@ from .symbolic_state import (
     SymbolicConfig,
     Unread,
     check_fields,
-    plain,
+    plain_id,
     several,
     several_names,
 )
@@ -246,7 +246,9 @@ class Step:
         asked = count()
 
         def any_answer(name: str) -> Callable[..., bool]:
-            return lambda *given: run.answer(z3.Bool(f"{name} {plain(given[-1].id)} {next(asked)}"))
+            return lambda *given: run.answer(
+                z3.Bool(f"{name} {plain_id(given[-1].id)} {next(asked)}")
+            )
 
         def fits_limit(given: SpyreConfig, batch: Any) -> bool:
             if given is not config:
@@ -270,7 +272,9 @@ class Step:
                 ongoing = state.prefilling
                 choice = state.waiting if ongoing is None else (ongoing,)
                 may = (
-                    each for each in choice if run.answer(z3.Bool(f"may prefill {plain(each.id)}"))
+                    each
+                    for each in choice
+                    if run.answer(z3.Bool(f"may prefill {plain_id(each.id)}"))
                 )
                 return next(may, None)
 

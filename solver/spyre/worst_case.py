@@ -20,7 +20,7 @@ import z3
 
 from ...model.spyre import volumetric as model
 from ...model.spyre.peak import peak_volume
-from ..smt.numbers import Numbers, read
+from ..smt.numbers import Numbers, value_in
 from ..smt.obligation import Answer, decide
 from .admission_sequences import (
     Arrival,
@@ -188,7 +188,7 @@ def _volume(setting: Setting, beyond: int) -> Reached:
     answer, model = decide(problem.facts)
     if model is None:
         return None if answer == "unsat" else "unknown"
-    batch, tkv = (read(model, number) for number in problem.overrun)
+    batch, tkv = (value_in(model, number) for number in problem.overrun)
     return batch * tkv, tuple(solution(problem, model))
 
 
@@ -257,10 +257,10 @@ def needed(setting: Setting) -> Needed | None:
         answer, model = decide([*numbers.facts, short], PATIENCE)
         if model is not None:
             run = tuple(
-                Arrival(*(read(model, number) for number in arrival)) for arrival in arrivals
+                Arrival(*(value_in(model, number) for number in arrival)) for arrival in arrivals
             )
-            low = read(model, reached) - min(read(model, term) for term in least)
-            most_needed = Needed(low, read(model, limit), run)
+            low = value_in(model, reached) - min(value_in(model, term) for term in least)
+            most_needed = Needed(low, value_in(model, limit), run)
         elif answer == "unsat":
             high = middle
         else:

@@ -92,7 +92,7 @@ class Result(NamedTuple):
     hits: dict[str, Any]
 
 
-def decided(policy: Any, running: int, waiting: int, then: Any = None) -> Decided:
+def run_decision(policy: Any, running: int, waiting: int, then: Any = None) -> Decided:
     """Run a decision with this many running and waiting requests. If `then` is given, it continues
     after the decision.
 
@@ -178,7 +178,7 @@ def decided(policy: Any, running: int, waiting: int, then: Any = None) -> Decide
     name="step_keeps_budget_{policy}_{running}_{waiting}",
 )
 def step_keeps_budget(policy: str, running: int, waiting: int, more: int) -> list[Any]:
-    decision = decided(policy, running, waiting)
+    decision = run_decision(policy, running, waiting)
 
     def keeps(plan: Result) -> Any:
         spent = z3.Sum([z3.IntVal(0), *plan.scheduled.values()])
@@ -214,7 +214,7 @@ def decision_keeps_first(policy: str, running: int, waiting: int, other: int) ->
     that computes nothing preempts a request and admits none. With `other` set to 1, this is the
     lemma's guard, a variant that must fail: the claim forbids every other preemption.
     """
-    decision = decided(policy, running, waiting)
+    decision = run_decision(policy, running, waiting)
     ran = decision.ran
 
     def kept(plan: Result) -> Any:
@@ -281,7 +281,7 @@ def completion_leaves_next_token(more: int) -> list[Any]:
             for name in plan.scheduled
         ]
 
-    decision = decided("fcfs", 2, 0, then)
+    decision = run_decision("fcfs", 2, 0, then)
     before += decision.requests
 
     def right(result: Any) -> Any:

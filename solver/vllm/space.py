@@ -35,11 +35,11 @@ SOME_LENGTHS = tuple(lengths((1, 3, 4, 6), (1, 3, 5)))
 FEW_LENGTHS = tuple(lengths((1, 4), (1, 4)))
 
 
-def ranked(items: tuple[MenuItem, ...], priorities: tuple[int, ...]) -> tuple[Ranked, ...]:
+def with_priorities(items: tuple[MenuItem, ...], priorities: tuple[int, ...]) -> tuple[Ranked, ...]:
     return tuple((prompt, tokens, own) for own in priorities for prompt, tokens in items)
 
 
-def loaded(
+def with_loads(
     items: tuple[MenuItem, ...],
     loads: tuple[tuple[int, int], ...],
     priorities: tuple[int, ...] = (0,),
@@ -126,7 +126,7 @@ SCOPES = (
         "priority",
         "two priorities",
         3,
-        ranked(SOME_LENGTHS, (0, 1)),
+        with_priorities(SOME_LENGTHS, (0, 1)),
         (3, 4, 5),
         config=(BY_PRIORITY,),
     ),
@@ -134,7 +134,7 @@ SCOPES = (
         "important aborts",
         "two priorities, clients that give up, only the first chunk must fit",
         3,
-        ranked(SOME_LENGTHS[1::3], (0, 1)),
+        with_priorities(SOME_LENGTHS[1::3], (0, 1)),
         (4, 5),
         "alone",
         (BY_PRIORITY, FIRST_CHUNK),
@@ -153,7 +153,7 @@ SCOPES = (
         "important cache",
         "the same with two priorities",
         3,
-        ranked(ALTERNATING[::2], (0, 1)),
+        with_priorities(ALTERNATING[::2], (0, 1)),
         (4,),
         config=(BY_PRIORITY, CACHES),
     ),
@@ -178,12 +178,12 @@ SCOPES = (
         (3, 4),
         config=(STAGES, FAST),
     ),
-    Scope("loads", "a connector", 3, loaded(FEW_LENGTHS, EITHER), (3, 4, 5), config=(LOADS,)),
+    Scope("loads", "a connector", 3, with_loads(FEW_LENGTHS, EITHER), (3, 4, 5), config=(LOADS,)),
     Scope(
         "loads ahead",
         "a connector and two steps in flight",
         3,
-        loaded(FEW_LENGTHS, EITHER[::2]),
+        with_loads(FEW_LENGTHS, EITHER[::2]),
         (3, 4, 5),
         config=(LOADS, AHEAD),
     ),

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import z3
 
-from ..smt.numbers import Numbers, ordered
+from ..smt.numbers import Numbers, tell_multiples
 
 
 class SymbolicRequest(NamedTuple):
@@ -78,4 +78,4 @@ def tell_order(numbers: Numbers, block: Any, *counts: Any) -> None:
     """If the block size is a symbol, give Z3 the lemma `more_blocks_are_one_block_more` as a
     fact."""
     if not isinstance(block, int):
-        ordered(numbers, block, *counts)
+        tell_multiples(numbers, block, *counts)

@@ -82,7 +82,7 @@ def test_only_without_interleaving_may_the_volume_delay_the_first_of_several_chu
     late = RequestHistory("d", 257, 1, 1, content=(("d", 257),))
     history = RunHistory(config, "2.5.2", "spyre", **known((*accounts, late)))
     assert (
-        admission.refused(history, Step(kind="decode", scheduled={"a": 1})) is not None
+        admission.needlessly_refused(history, Step(kind="decode", scheduled={"a": 1})) is not None
     ) is broken
 
 
@@ -108,7 +108,7 @@ def test_a_scheduler_may_count_the_last_token_which_is_never_computed(
     ]
     config = full_config("spyre", "sound", values)
     history = RunHistory(config, "sound", "spyre", **known(accounts))
-    accused = admission.refused(history, Step(kind="decode", scheduled={"a": 1}))
+    accused = admission.needlessly_refused(history, Step(kind="decode", scheduled={"a": 1}))
     assert (accused is None) is refusable
 
 

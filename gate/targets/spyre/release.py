@@ -69,7 +69,7 @@ def load_release() -> Release:
         prefix=prefix,
         envs=envs,
         platform=platform,
-        scheduler_class=scheduler_class.chosen(
+        scheduler_class=scheduler_class.chosen_class(
             importlib.import_module(f"{package}.v1.core.scheduler").ChunkedPrefillSpyreScheduler
         ),
         runner_class=importlib.import_module(

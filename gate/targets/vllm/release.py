@@ -77,7 +77,7 @@ def load_release() -> Release:
     return Release(
         version_of("vllm"),
         frozenset(arguments.__dataclass_fields__),
-        scheduler_class.chosen(own),
+        scheduler_class.chosen_class(own),
     )
 
 

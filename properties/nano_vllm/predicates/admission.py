@@ -130,11 +130,11 @@ def needless_wait(history: RunHistory, step: Step) -> str | None:
     if history.aborts_inside or len(new) >= len(order):
         return None
     request = order[len(new)]
-    if not _passes(history, step, request, new, request.num_tokens):
+    if not _would_be_admitted(history, step, request, new, request.num_tokens):
         return None
     return (
         f"{request.id} waits although a slot and the budget are left for its "
-        f"{request.num_tokens} tokens, and {_needed(history, request)} blocks are free"
+        f"{request.num_tokens} tokens, and {_blocks_needed(history, request)} blocks are free"
     )
 
 
@@ -147,9 +147,9 @@ def hit_costs_budget(history: RunHistory, step: Step) -> str | None:
     request = order[len(new)]
     hit = _must_find(history, step, request)
     tokens = request.num_tokens - hit
-    if not hit or not _passes(history, step, request, new, tokens):
+    if not hit or not _would_be_admitted(history, step, request, new, tokens):
         return None
-    if _passes(history, step, request, new, request.num_tokens):
+    if _would_be_admitted(history, step, request, new, request.num_tokens):
         return None  # NAN-R10
     return (
         f"{request.id} waits; {hit} of its {request.num_tokens} tokens are cached, and the budget "
@@ -178,7 +178,7 @@ def _must_find(history: RunHistory, step: Step, request: RequestHistory) -> int:
     return max(found, hit_at_least(history, request))
 
 
-def _passes(
+def _would_be_admitted(
     history: RunHistory,
     step: Step,
     request: RequestHistory,
@@ -202,10 +202,10 @@ def _passes(
     else:
         slots = history.config["max_num_seqs"] - len(new)
         fits = tokens <= budget or not new
-    return slots > 0 and fits and _needed(history, request) <= free - taken
+    return slots > 0 and fits and _blocks_needed(history, request) <= free - taken
 
 
-def _needed(history: RunHistory, request: RequestHistory) -> int:
+def _blocks_needed(history: RunHistory, request: RequestHistory) -> int:
     """Return an upper bound on the number of free blocks that a newcomer needs.
 
     In revisions that compute prompts in chunks, shared blocks need no free blocks. In all other

@@ -99,7 +99,7 @@ def needless_refusal(history: RunHistory, step: Step) -> str | None:
     Schedulers may project differently. So a refusal is wrong only if the volume stays within the
     limit even when the projection of release 2.1.2 gets one more block for realignment.
     """
-    request = refused(history, step)
+    request = needlessly_refused(history, step)
     if request is None:
         return None
     return (
@@ -108,7 +108,7 @@ def needless_refusal(history: RunHistory, step: Step) -> str | None:
     )
 
 
-def refused(history: RunHistory, step: Step) -> RequestHistory | None:
+def needlessly_refused(history: RunHistory, step: Step) -> RequestHistory | None:
     """Return a request that does not prefill in this step although no rule prevents it, or None."""
     if history.prefill_members(step) or not history.decoding():
         return None

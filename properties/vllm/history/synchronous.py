@@ -69,7 +69,7 @@ def loads_surely(history: VllmRun, step: Step, request: VllmRequestHistory) -> i
     return None if more else tokens
 
 
-def failing(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
+def failing_loads(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     """Return the requests of this step whose load fails, unless they find all tokens in the
     cache."""
     config = history.config
@@ -94,14 +94,14 @@ def table(history: VllmRun, step: Step, name: str) -> Blocks:
 
 
 @once
-def unloaded(history: VllmRun, step: Step) -> Mapping[str, frozenset[int]]:
+def unloaded_blocks(history: VllmRun, step: Step) -> Mapping[str, frozenset[int]]:
     """Return the blocks that get no content because their load fails in this step: those that
     certainly get none (key `certain`), and those that perhaps get none (key `possible`). Blocks
     that may have been found in the cache are not certain."""
     config, size = history.config, int(history.config["block_size"])
     certain: set[int] = set()
     possible: set[int] = set()
-    for request in failing(history, step):
+    for request in failing_loads(history, step):
         blocks, end = table(history, step, request.id), loads.offered(config, request)
         fails_at = request.load_fails_at or 0
         hit = history.max_hit(step, request) if caches(config) else 0
@@ -111,7 +111,7 @@ def unloaded(history: VllmRun, step: Step) -> Mapping[str, frozenset[int]]:
     return {"certain": frozenset(certain), "possible": frozenset(possible)}
 
 
-def affected(history: VllmRun, step: Step, blocks: frozenset[int]) -> dict[str, int]:
+def affected_requests(history: VllmRun, step: Step, blocks: frozenset[int]) -> dict[str, int]:
     """Return the requests of the step that found or loaded one of these blocks, each with the
     number of its tokens before the first such block."""
     size, found = int(history.config["block_size"]), {}
@@ -133,8 +133,8 @@ def may_fall_back(history: VllmRun, step: Step) -> dict[str, int]:
     """Return the requests that may lose blocks to a load that fails in this step, each with the
     number of its tokens before the first of these blocks."""
     size = int(history.config["block_size"])
-    found = affected(history, step, unloaded(history, step)["possible"])
-    for request in failing(history, step):
+    found = affected_requests(history, step, unloaded_blocks(history, step)["possible"])
+    for request in failing_loads(history, step):
         if table(history, step, request.id):
             continue
         kept = (request.load_fails_at or 0) // size * size  # its blocks are not shown: it has ended
@@ -146,7 +146,7 @@ def may_fall_back(history: VllmRun, step: Step) -> dict[str, int]:
 
 
 def must_fall_back(history: VllmRun, step: Step) -> dict[str, int]:
-    return affected(history, step, unloaded(history, step)["certain"])
+    return affected_requests(history, step, unloaded_blocks(history, step)["certain"])
 
 
 def start_of(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
@@ -186,7 +186,7 @@ def book(history: VllmRun, step: Step) -> None:
     """Record which requests load in this step, which blocks get no content because their load
     fails, and which requests therefore lose computed tokens."""
     back = may_fall_back(history, step)
-    certain, left = unloaded(history, step)["certain"], blocks_to_fill_after(history, step)
+    certain, left = unloaded_blocks(history, step)["certain"], blocks_to_fill_after(history, step)
     if certain or left is not state_of(history).unfilled:
         unfilled = {**left, **dict.fromkeys(certain, 0)}
         history.system_state = state_of(history)._replace(unfilled=unfilled)

@@ -17,7 +17,7 @@ from ...rules.predicate import Predicate
 from ..history import groups, in_flight, loads, partitions, speculation, synchronous
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
-from .decision import admitted, computes, kept, surely_given
+from .decision import admitted, computed_after, kept, surely_given
 
 NULL_BLOCK = 0
 
@@ -46,7 +46,7 @@ def holds_wrong_number(history: VllmRun, step: Step) -> str | None:
         if request is not None:
             most = max(most, request.most_slots)
         if request is not None and name in step.scheduled:
-            reached = computes(history, step, request)
+            reached = computed_after(history, step, request)
             most = max(most, speculation.slots(history.config, reached))
         if request is not None and loads.may_fail(request):
             covered, most = computed, max(most, loads.offered(history.config, request))

@@ -13,7 +13,7 @@ from ..history.run import VllmRun
 from .decision import (
     admitted,
     behind,
-    computes,
+    computed_after,
     fair_share,
     has_output,
     kept,
@@ -218,7 +218,7 @@ def some_catch_up(history: VllmRun, step: Step) -> bool:
 def stops_at_input(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
     """Return whether a scheduled request stops exactly at an encoder input that has no output, or
     as many tokens before it as its drafter reads ahead."""
-    reached = computes(history, step, request)
+    reached = computed_after(history, step, request)
     stops = (reached, reached + stops_ahead(history))
     inputs = [image for image in request.inputs if image.start in stops]
     return not all(has_output(history, step, image) for image in inputs)
@@ -256,7 +256,7 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
         if left is not None and last and tokens == min(left + last, limit, remaining):
             least = tokens
         if least is not None and groups.aligns(history.config):
-            least = aligned(history, step, request, least)
+            least = aligned_tokens(history, step, request, least)
         if left is not None and name in wanted and tokens != least and not stops:
             most = min(left, limit, remaining)
             whole = "" if least == most else f", of which {least} end at a block boundary"
@@ -288,7 +288,7 @@ def _share_lost(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> 
             continue
         most = min(left, limit)
         if groups.aligns(history.config):
-            most = aligned(history, step, request, most)
+            most = aligned_tokens(history, step, request, most)
         if tokens >= most:
             continue
         if groups.aligns(history.config):
@@ -306,13 +306,13 @@ def _share_lost(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> 
     return None
 
 
-def aligned(history: VllmRun, step: Step, request: VllmRequestHistory, tokens: int) -> int:
+def aligned_tokens(history: VllmRun, step: Step, request: VllmRequestHistory, tokens: int) -> int:
     """Return how many of `tokens` tokens a request computes if chunks must end at block boundaries.
 
     A chunk may end even earlier, at a boundary up to which other requests have computed the same
     tokens.
     """
-    end, size = computes(history, step, request), int(history.config["block_size"])
+    end, size = computed_after(history, step, request), int(history.config["block_size"])
     start = end - step.scheduled[request.id]
     before_end = history.revision in since("0.33")
     most = mamba.end_of_chunk(history.config, request, start, tokens, before_end=before_end)

@@ -294,12 +294,12 @@ def surely_given(history: VllmRun, step: Step, name: str) -> int:
         return 0
     if name not in step.scheduled:
         return request.slots
-    computed = computes(history, step, request)
+    computed = computed_after(history, step, request)
     covered = speculation.slots(history.config, computed) if request.started else computed
     return max(request.slots, covered)
 
 
-def computes(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
+def computed_after(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
     """Return how many tokens of a request are computed or cached after this step, including
     drafts."""
     hit = 0 if request.started else history.hit_now(step, request)
@@ -453,7 +453,7 @@ def _ended_give_back(history: VllmRun, step: Step) -> bool:
     return step.blocks is None or any(name not in step.blocks for name in held)
 
 
-def wants(history: VllmRun, request: VllmRequestHistory) -> int:
+def most_new_blocks(history: VllmRun, request: VllmRequestHistory) -> int:
     """Return the largest number of blocks that a running request may take for its next tokens."""
     over = in_flight.passed_over(history.config, request)
     tokens = 0 if over else request.num_tokens - request.computed
@@ -468,7 +468,7 @@ def round_may_end(history: VllmRun, request: VllmRequestHistory) -> bool:
     (V1-R24)."""
     if not loads.meet_decisions(history.config) or history.config["num_blocks"] is None:
         return False
-    return wants(history, request) > 0
+    return most_new_blocks(history, request) > 0
 
 
 def names(requests: Iterable[VllmRequestHistory]) -> str:

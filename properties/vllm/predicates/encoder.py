@@ -14,7 +14,7 @@ from ..history.encoder import Input, are_whole, at, encodes
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun, encoded, outputs_after, state_of
 from .budget import scheduled
-from .decision import admitted, behind, computes, encoder_takes, kept, preempted, threshold
+from .decision import admitted, behind, computed_after, encoder_takes, kept, preempted, threshold
 
 
 def output_missing(history: VllmRun, step: Step) -> str | None:
@@ -131,7 +131,7 @@ def input_is_split(history: VllmRun, step: Step) -> str | None:
     """A step computes all tokens of an input or none, unless the input is longer than the threshold
     (V1-R91)."""
     for request, image in _reached(history, step):
-        end = computes(history, step, request)
+        end = computed_after(history, step, request)
         begins = image.start >= end - step.scheduled[request.id]
         if begins and end < image.end and image.tokens <= threshold(history):
             return (
@@ -161,7 +161,7 @@ def _reached(
     for request in scheduled(history, step):
         if not request.inputs or behind(history, step, request) is None:
             continue
-        end = computes(history, step, request)
+        end = computed_after(history, step, request)
         start = end - step.scheduled[request.id]
         for image in request.inputs:
             if image.start < end + ahead and image.end > start:
@@ -181,7 +181,7 @@ def _stops(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, I
             continue
         if tokens and behind(history, step, request) is None:
             continue
-        reached = computes(history, step, request) if tokens else request.computed
+        reached = computed_after(history, step, request) if tokens else request.computed
         image = at(request.inputs, reached)
         if image is None or image.name in outputs:
             continue

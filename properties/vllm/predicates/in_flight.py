@@ -13,7 +13,7 @@ from ..history.run import VllmRun, state_of
 from .budget import scheduled
 from .decision import (
     admitted,
-    computes,
+    computed_after,
     input_missing,
     kept,
     lacks_budget_for_a_block,
@@ -39,7 +39,7 @@ def lookahead_without_block(history: VllmRun, step: Step) -> str | None:
 
 def lookahead_needs_block(history: VllmRun, step: Step) -> bool:
     return any(
-        blocks_for(history, computes(history, step, request))
+        blocks_for(history, computed_after(history, step, request))
         < blocks_for(history, surely_given(history, step, request.id))
         for request in _look_ahead(history, step)
     )

@@ -112,7 +112,7 @@ def waits_though_loaded(history: VllmRun, step: Step) -> str | None:
     ):
         return None
     covered = speculation.slots(history.config, request.num_tokens + drafts)
-    needed = lacks(history, step, request, covered)
+    needed = blocks_lacking(history, step, request, covered)
     needed += lacks_beside(history, step, request, lambda group: group.blocks_for(covered))
     reserve = watermark_blocks(history.config) if running else 0
     free = step.free_blocks or 0
@@ -383,17 +383,19 @@ def missing_blocks(history: VllmRun, step: Step, request: VllmRequestHistory) ->
     """Return how many blocks a request lacks for all its known tokens. For a group after the first,
     count at most the blocks that admission reserves."""
     tokens = request.num_tokens
-    return lacks(history, step, request, tokens) + lacks_beside(
+    return blocks_lacking(history, step, request, tokens) + lacks_beside(
         history, step, request, lambda group: groups.at_most(history.config, group, tokens)
     )
 
 
 def first_step(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
     """Return how many blocks a parked request lacks for its known tokens and the lookahead."""
-    return lacks(history, step, request, speculation.slots(history.config, request.num_tokens))
+    return blocks_lacking(
+        history, step, request, speculation.slots(history.config, request.num_tokens)
+    )
 
 
-def lacks(history: VllmRun, step: Step, request: VllmRequestHistory, tokens: int) -> int:
+def blocks_lacking(history: VllmRun, step: Step, request: VllmRequestHistory, tokens: int) -> int:
     """Return how many blocks a request lacks for its first `tokens` tokens."""
     held = len((step.blocks or {}).get(request.id, ()))
     return max(blocks_for(tokens, history.config["block_size"]) - held, 0)

@@ -10,7 +10,16 @@ from ...rules.predicate import PHASES, Predicate
 from ..history import groups, in_flight, loads, sessions, speculation, synchronous
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
-from .decision import admitted, kept, key, names, preempted, ran_before, wants, was_set_aside
+from .decision import (
+    admitted,
+    kept,
+    key,
+    most_new_blocks,
+    names,
+    preempted,
+    ran_before,
+    was_set_aside,
+)
 
 
 def victim_not_the_tail(history: VllmRun, step: Step) -> str | None:
@@ -102,7 +111,7 @@ def taken_without_need(history: VllmRun, step: Step) -> str | None:
         history.config
     ):  # the scheduler may have stopped at a request that needed more
         wanted += [request for request in kept(history, step) if request.id not in step.scheduled]
-    needed += sum(wants(history, request) for request in wanted)
+    needed += sum(most_new_blocks(history, request) for request in wanted)
     # blocks that have left a window are free as well
     computing = len(kept(history, step)) + len(wanted)
     needed += groups.most_taken(history.config, needed, computing)

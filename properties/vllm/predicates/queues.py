@@ -201,8 +201,8 @@ def needless_wait(history: VllmRun, step: Step) -> str | None:
     tokens, free = _must_fit(history, step, request, remaining), step.free_blocks
     return (
         f"{request.id} waits although {remaining} tokens of the budget and a slot are left, and "
-        f"{tokens} of "
-        f"its {request.num_tokens} tokens need {_missing(history, request, tokens)} blocks of "
+        f"{tokens} of its {request.num_tokens} tokens need "
+        f"{_blocks_needed(history, request, tokens)} blocks of "
         f"{'an unbounded pool' if free is None else f'{free} free ones'}"
     )
 
@@ -238,7 +238,7 @@ def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
         if step.free_blocks is None or not free_unchanged(history, step):
             return None
         tokens = _must_fit(history, step, request, remaining)
-        if _missing(history, request, tokens) + reserve > step.free_blocks:
+        if _blocks_needed(history, request, tokens) + reserve > step.free_blocks:
             return None
     return request
 
@@ -270,7 +270,7 @@ def _goes_next(history: VllmRun, request: VllmRequestHistory) -> bool:
     return not parked and not loads.is_new(history.config, request)
 
 
-def _missing(history: VllmRun, request: VllmRequestHistory, tokens: int) -> int:
+def _blocks_needed(history: VllmRun, request: VllmRequestHistory, tokens: int) -> int:
     """Return an upper bound on how many free blocks the request takes for these tokens."""
     shared, block = 0, int(history.config["block_size"])
     if groups.further(history.config):

@@ -88,7 +88,7 @@ def slots_are_taken(history: VllmRun, step: Step) -> bool:
 def out_of_place(history: VllmRun, step: Step) -> str | None:
     """A waiting session keeps its place; when its turn ends, it takes the place that the revision
     prescribes (V1-R47)."""
-    expected = places(history, step)
+    expected = expected_order(history, step)
     placed = {*expected}
     shown = [name for name in step.waiting or () if name in placed]
     if shown == expected:
@@ -96,7 +96,7 @@ def out_of_place(history: VllmRun, step: Step) -> str | None:
     return f"{', '.join(shown)} wait in this order; expected {', '.join(expected)}"
 
 
-def places(history: VllmRun, step: Step) -> list[str]:
+def expected_order(history: VllmRun, step: Step) -> list[str]:
     """Return the requests that waited before and the sessions whose turn ends in this step, in the
     order in which they must wait. Return an empty list if the order is unknown."""
     if not sessions.are_held(history.config) or not order_is_known(history):
@@ -130,7 +130,7 @@ def ending_turns(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def turn_ends_beside_others(history: VllmRun, step: Step) -> bool:
-    return bool(ending_turns(history, step)) and len(places(history, step)) > 1
+    return bool(ending_turns(history, step)) and len(expected_order(history, step)) > 1
 
 
 def wait_for_each_other(history: VllmRun, step: Step) -> str | None:

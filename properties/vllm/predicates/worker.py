@@ -21,7 +21,7 @@ def told(step: Step) -> Sent:
     return step.sent or NOTHING
 
 
-def addressed(history: VllmRun, step: Step) -> Iterator[VllmRequestHistory]:
+def requests_in_message(history: VllmRun, step: Step) -> Iterator[VllmRequestHistory]:
     """Yield the unfinished requests about which the worker gets a message."""
     for name in told(step).computed:
         if (request := history.live.get(name)) is not None:
@@ -36,7 +36,7 @@ def unknown_to_the_worker(history: VllmRun, step: Step) -> str | None:
         name = next(name for name in step.scheduled if name not in sent.computed)
         return f"{name} is scheduled, but the worker is not told about it"
     holds = without_dropped(state_of(history).worker, sent)
-    for request in addressed(history, step):
+    for request in requests_in_message(history, step):
         name = request.id
         if name in sent.new:
             if name in holds:
@@ -103,7 +103,7 @@ def count_differs(history: VllmRun, step: Step) -> str | None:
     before = (history.last.computed if history.last is not None else None) or {}
     if told(step).computed.items() <= before.items():
         return None
-    for request in addressed(history, step):
+    for request in requests_in_message(history, step):
         sent = told(step).computed[request.id]
         own = before.get(request.id, 0) if request.started else history.hit_now(step, request)
         if own is not None and sent != own:
@@ -116,7 +116,7 @@ def token_not_sent(history: VllmRun, step: Step) -> str | None:
     worker, sent = worker_after(history, step), told(step)
     if not sent.tokens:
         return None
-    for request in addressed(history, step):
+    for request in requests_in_message(history, step):
         if request.id not in sent.tokens or request.id not in step.scheduled:
             continue
         needed = sent.computed[request.id] + step.scheduled[request.id]

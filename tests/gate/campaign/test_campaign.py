@@ -170,7 +170,7 @@ def test_what_was_shrunk_before_a_kill_is_not_shrunk_again(tmp_path, undisturbed
 
 def test_of_a_shape_the_smallest_failure_is_shrunk(tmp_path):
     run(tmp_path / "ledger", Erratic(0), 2 * ITEMS)
-    questions = list(read_ledger(tmp_path / "ledger").questions().values())
+    questions = list(read_ledger(tmp_path / "ledger").failures_to_shrink().values())
     failures = [
         failure
         for item in islice(plan(SETTINGS), 2 * ITEMS)

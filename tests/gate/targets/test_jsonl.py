@@ -241,8 +241,8 @@ def test_an_exception_without_words_is_told_by_the_line_that_raised_it():
         assert START["op"] == "stop"
     except AssertionError as error:
         plain = AssertionError().with_traceback(error.__traceback__)
-    assert jsonl.crashed(plain)["message"] == 'AssertionError: assert START["op"] == "stop"'
-    assert jsonl.crashed(KeyError())["message"] == "KeyError: "
+    assert jsonl.crash_reply(plain)["message"] == 'AssertionError: assert START["op"] == "stop"'
+    assert jsonl.crash_reply(KeyError())["message"] == "KeyError: "
 
 
 class WithoutWordsError(Exception):
@@ -251,7 +251,7 @@ class WithoutWordsError(Exception):
 
 
 def test_an_exception_that_cannot_be_printed_is_a_crash():
-    reply = jsonl.crashed(WithoutWordsError())
+    reply = jsonl.crash_reply(WithoutWordsError())
     assert reply["message"] == "WithoutWordsError: str() failed: ValueError"
 
 
@@ -265,6 +265,6 @@ def test_a_reply_that_cannot_be_read_is_a_crash():
 
 
 def test_half_a_surrogate_in_what_a_target_raises_is_still_a_crash():
-    reply = jsonl.crashed(ValueError("\ud800 and more"))
+    reply = jsonl.crash_reply(ValueError("\ud800 and more"))
     assert json.loads(json.dumps(reply).encode())["message"] == "ValueError: \\ud800 and more"
     msgspec.json.decode(json.dumps(reply))

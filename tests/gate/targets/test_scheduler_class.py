@@ -29,7 +29,7 @@ class Own:
 @pytest.fixture(autouse=True)
 def _nothing_chosen_yet(monkeypatch):
     monkeypatch.delenv(scheduler_class.VARIABLE, raising=False)
-    scheduler_class.chosen.cache_clear()
+    scheduler_class.chosen_class.cache_clear()
 
 
 def written(folder, text):
@@ -39,7 +39,7 @@ def written(folder, text):
 
 
 def test_without_one_the_releases_own_is_driven_under_its_name():
-    assert scheduler_class.chosen(Own) is Own
+    assert scheduler_class.chosen_class(Own) is Own
     assert scheduler_class.title("vllm", "0.28.0") == ("vllm", "0.28.0")
     scheduler_class.load_early(lambda: pytest.fail("nothing is loaded before it is asked for"))
 
@@ -48,7 +48,7 @@ def test_a_derived_class_is_driven_under_its_own_name(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "release", cast(Any, SimpleNamespace(Own=Own)))
     file = written(tmp_path, "from release import Own\nclass Mine(Own): ...\n")
     monkeypatch.setenv(scheduler_class.VARIABLE, f"{file}:Mine")
-    found = scheduler_class.chosen(Own)
+    found = scheduler_class.chosen_class(Own)
     assert issubclass(found, Own)
     assert found.__name__ == "Mine"
     assert scheduler_class.title("vllm", "0.28.0") == ("Mine", "vllm 0.28.0")
@@ -72,7 +72,7 @@ def test_a_class_that_cannot_be_had_is_one_line(tmp_path, monkeypatch, text, pro
     file = written(tmp_path, text)
     monkeypatch.setenv(scheduler_class.VARIABLE, f"{file}:Mine")
     with pytest.raises(SystemExit) as caught:
-        scheduler_class.chosen(Own)
+        scheduler_class.chosen_class(Own)
     [line] = str(caught.value).splitlines()
     assert line.startswith(f"schedproof: TARGET {file}: {problem}")
 
@@ -125,7 +125,7 @@ def test_a_class_of_a_package_is_driven_and_a_file_beside_it_hides_none_of_the_r
     (tmp_path / "pkg" / "sched.py").write_text(text, encoding="utf-8")
     (tmp_path / "msgspec.py").write_text("raise ImportError('the wrong one')", encoding="utf-8")
     monkeypatch.setenv(scheduler_class.VARIABLE, f"{tmp_path}:pkg.sched.Mine")
-    assert scheduler_class.chosen(Own).__module__ == "pkg.sched"
+    assert scheduler_class.chosen_class(Own).__module__ == "pkg.sched"
     assert scheduler_class.title("vllm", "0.28.0") == ("Mine", "vllm 0.28.0")
 
 
@@ -133,7 +133,7 @@ def test_what_the_package_lacks_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv(scheduler_class.VARIABLE, f"{tmp_path}:not_there.sched.Mine")
     with pytest.raises(SystemExit) as caught:
-        scheduler_class.chosen(Own)
+        scheduler_class.chosen_class(Own)
     assert str(caught.value) == (
         "schedproof: TARGET not_there.sched.Mine: cannot import it (ModuleNotFoundError: No module "
         "named 'not_there')"

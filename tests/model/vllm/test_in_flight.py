@@ -9,7 +9,7 @@ from schedproof.model.target import ModelTarget
 from schedproof.model.vllm import in_flight, scheduler
 from schedproof.model.vllm.config import read_config
 from schedproof.model.vllm.model import make_model
-from schedproof.model.vllm.speculation import most_slots, verified
+from schedproof.model.vllm.speculation import most_slots, verify
 from schedproof.model.vllm.state import Coming, State
 
 from .build import config, decoding, stepped, waiting
@@ -236,8 +236,8 @@ def test_in_a_pipeline_drafts_come_with_the_token_that_they_follow():
 def test_in_a_pipeline_a_preempted_request_gets_no_drafts():
     drafting = of(**PIPELINE, num_speculative_tokens=2)
     flight = {"a": Coming(0)}
-    assert verified(drafting, decoding("a", 8, 1, 2), 0, 1, flight).drafted == 2
-    assert verified(drafting, waiting(8), 0, 1, flight).drafted == 0
+    assert verify(drafting, decoding("a", 8, 1, 2), 0, 1, flight).drafted == 2
+    assert verify(drafting, waiting(8), 0, 1, flight).drafted == 0
 
 
 def test_drafts_of_every_decision_in_flight_may_need_blocks():

@@ -38,7 +38,7 @@ def test_a_request_finds_blocks_of_its_own_partition_only(first, second, compute
 
 
 def test_a_hit_across_partitions_is_named_by_its_own_rule(monkeypatch):
-    monkeypatch.setattr(model, "partitioned", lambda request: request.prompt)
+    monkeypatch.setattr(model, "partition_content", lambda request: request.prompt)
     [first, *_] = replay(ModelTarget(), scenario(X, {"lora": "x"}), RULES).broken
     assert first.rule == "V1-R40"
     assert first.message == (

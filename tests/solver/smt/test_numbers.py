@@ -13,7 +13,7 @@ from schedproof.model.pool import blocks_for
 from schedproof.model.spyre import documented
 from schedproof.solver.smt import obligation
 from schedproof.solver.smt.execution import TooManyPathsError, bare, holds_on, merged, paths
-from schedproof.solver.smt.numbers import Numbers, read
+from schedproof.solver.smt.numbers import Numbers, value_in
 from schedproof.solver.smt.obligation import Obligation, decide, decide_by_cvc5, discharge
 
 
@@ -29,7 +29,7 @@ def test_a_number_splits_into_quotient_and_remainder(number):
     whole = numbers.fresh("number", 0, 200_000)
     quotient, remainder = numbers.split(whole, 64, 4000)
     model = solved(numbers, whole == number)
-    assert (read(model, quotient), read(model, remainder)) == divmod(number, 64)
+    assert (value_in(model, quotient), value_in(model, remainder)) == divmod(number, 64)
     elsewhere = z3.Or(quotient != number // 64, remainder != number % 64)
     assert solved(numbers, whole == number, elsewhere) is None
 
@@ -39,13 +39,13 @@ def test_a_fresh_number_keeps_its_bounds():
     number = numbers.fresh("number", 3, 5)
     assert solved(numbers, number < 3) is None
     assert solved(numbers, number > 5) is None
-    assert read(solved(numbers, number > 4), number) == 5
+    assert value_in(solved(numbers, number > 4), number) == 5
 
 
 def test_a_number_without_a_bound_may_be_any():
     numbers = Numbers()
     number = numbers.fresh("number", 0)
-    assert read(solved(numbers, number >= 10**30), number) >= 10**30
+    assert value_in(solved(numbers, number >= 10**30), number) >= 10**30
 
 
 def test_equal_numbers_split_once():
@@ -61,8 +61,8 @@ def test_the_largest_and_the_count_are_those_of_python():
     largest = numbers.largest(values)
     count = numbers.count([value >= 4 for value in values])
     model = solved(numbers)
-    assert (read(model, largest), read(model, count)) == (9, 3)
-    assert read(model, numbers.count([])) == 0
+    assert (value_in(model, largest), value_in(model, count)) == (9, 3)
+    assert value_in(model, numbers.count([])) == 0
 
 
 def test_what_is_told_of_quotients_is_so_of_any_numbers():
@@ -279,7 +279,7 @@ def test_a_symbol_computes_what_python_computes_also_below_zero(code):
         solver.push()
         solver.add(first == values[0], other == values[1])
         assert solver.check() == z3.sat, values
-        assert read(solver.model(), result) == code(*values), values
+        assert value_in(solver.model(), result) == code(*values), values
         solver.pop()
 
 
@@ -288,7 +288,7 @@ def test_a_negative_number_is_divided_downwards():
     number = numbers.fresh("number", -90, 90)
     result = merged(numbers, lambda run: run.number(number) // 64 * 100 + run.number(number) % 64)
     for value in (-90, -65, -64, -63, -1, 0, 1, 64, 90):
-        assert read(solved(numbers, number == value), result) == value // 64 * 100 + value % 64
+        assert value_in(solved(numbers, number == value), result) == value // 64 * 100 + value % 64
 
 
 def test_a_division_by_zero_is_raised_where_it_is_possible_and_only_there():
@@ -299,8 +299,8 @@ def test_a_division_by_zero_is_raised_where_it_is_possible_and_only_there():
     with pytest.raises(ZeroDivisionError):
         merged(numbers, lambda run: run.number(number) // 0)
     guarded = merged(numbers, lambda run: 9 // run.number(number) if run.number(number) else -1)
-    assert read(solved(numbers, number == 0), guarded) == -1
-    assert read(solved(numbers, number == 2), guarded) == 4
+    assert value_in(solved(numbers, number == 0), guarded) == -1
+    assert value_in(solved(numbers, number == 2), guarded) == 4
 
 
 def test_a_loop_whose_end_a_symbol_decides_is_given_up(monkeypatch):

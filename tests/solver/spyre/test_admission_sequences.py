@@ -12,7 +12,7 @@ from schedproof.model.spyre import volumetric
 from schedproof.model.spyre.model import SpyreModel
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.solver.smt.numbers import read
+from schedproof.solver.smt.numbers import value_in
 from schedproof.solver.smt.obligation import decide
 from schedproof.solver.spyre import symbolic_admission
 from schedproof.solver.spyre.admission_sequences import (
@@ -82,7 +82,7 @@ def test_a_solution_is_a_run_that_breaks_the_limit_by_as_much(formula):
     problem, model = solve(setting)
     scenario = to_scenario(setting, solution(problem, model), "sound")
     outcome = replay(ModelTarget(formula), scenario, LIMIT_RULE)
-    batch, tkv = (read(model, number) for number in problem.overrun)
+    batch, tkv = (value_in(model, number) for number in problem.overrun)
     assert f"{batch} requests x tkv" in outcome.broken[0].message
     assert batch * tkv > setting.limit
 
@@ -152,7 +152,7 @@ def test_a_dividend_below_zero_hides_no_run_at_production_scale(monkeypatch):
     ]
     answer, model = decide([*problem.facts, *facts])
     assert answer == "sat"
-    batch, tkv = (read(model, number) for number in problem.overrun)
+    batch, tkv = (value_in(model, number) for number in problem.overrun)
     assert batch * tkv > 131_072
 
 
@@ -187,7 +187,7 @@ def test_what_is_asked_to_be_exceeded_by_more_is_exceeded_by_more():
         solver = z3.Solver()
         solver.add(problem.facts)
         if solver.check() == z3.sat:
-            batch, tkv = (read(solver.model(), number) for number in problem.overrun)
+            batch, tkv = (value_in(solver.model(), number) for number in problem.overrun)
             over.append(batch * tkv > setting.limit + above)
     assert over == [True, True]
 

@@ -11,7 +11,7 @@ from schedproof.model.spyre.model import REVISIONS
 from schedproof.model.spyre.state import Sequence
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.solver.smt.numbers import Numbers, read
+from schedproof.solver.smt.numbers import Numbers, value_in
 from schedproof.solver.smt.obligation import discharge
 from schedproof.solver.spyre import chunk_lemmas
 from schedproof.solver.spyre.chunk_lemmas import hit_on_uncomputed, obligations
@@ -55,10 +55,10 @@ def test_a_plan_is_the_one_of_the_model():
             numbers, plan.padding, z3.IntVal(hit), plan.chunks, blocks
         )
         model = solved(numbers)
-        assert read(model, plan.padding) == left
-        assert read(model, plan.chunks) == count
-        assert read(model, usable) == documented.usable_blocks(left, hit, count, blocks)
-        assert (read(model, plan.start), read(model, plan.end)) == documented.next_chunk(
+        assert value_in(model, plan.padding) == left
+        assert value_in(model, plan.chunks) == count
+        assert value_in(model, usable) == documented.usable_blocks(left, hit, count, blocks)
+        assert (value_in(model, plan.start), value_in(model, plan.end)) == documented.next_chunk(
             prompt, hit * block, block * blocks, block
         )
 
@@ -78,8 +78,8 @@ def test_what_is_counted_ahead_is_what_the_model_counts(release):
         model = solved(numbers)
         config = SpyreConfig(block_size=block, chunk_size=block * blocks)
         sequence = Sequence("r0", prompt, 1, 1, computed=computed, prefix_hit=hit)
-        expected = revision.progress(config, sequence, read(model, plan.end))
-        assert tuple(read(model, number) for number in counted) == expected
+        expected = revision.progress(config, sequence, value_in(model, plan.end))
+        assert tuple(value_in(model, number) for number in counted) == expected
 
 
 @pytest.mark.slow

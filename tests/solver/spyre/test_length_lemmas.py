@@ -16,15 +16,15 @@ from schedproof.model.spyre.state import Sequence
 from schedproof.model.systems import make_model
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
-from schedproof.solver.smt.numbers import Numbers, read
+from schedproof.solver.smt.numbers import Numbers, value_in
 from schedproof.solver.smt.obligation import discharge
 from schedproof.solver.spyre import length_lemmas
 from schedproof.solver.spyre.length_lemmas import (
     Scale,
     beyond_length,
-    idle,
+    idle_step,
     joint_tkv,
-    needless,
+    needless_wait,
     obligations,
     passes,
 )
@@ -83,7 +83,7 @@ def test_the_constraint_is_the_one_of_the_model():
         solver.add(numbers.facts)
         assert solver.check() == z3.sat
         assert z3.is_true(solver.model().eval(said)) == expected
-        assert read(solver.model(), tkv) == max_tkv([prompt, longest], block)
+        assert value_in(solver.model(), tkv) == max_tkv([prompt, longest], block)
         answers.add(expected)
     assert answers == {True, False}
 
@@ -114,7 +114,7 @@ def test_a_tkv_exceeds_a_length_that_is_not_whole_blocks_and_no_rule_is_broken(
 def test_the_constraint_refuses_until_the_first_has_ended_and_needlessly(
     start_revision, scale, waits
 ):
-    scenario = needless(scale)
+    scenario = needless_wait(scale)
     outcome, steps = run(scenario)
     assert outcome.finished
     assert outcome.broken == []
@@ -137,12 +137,12 @@ def test_the_constraint_refuses_until_the_first_has_ended_and_needlessly(
 
 @pytest.mark.parametrize("scale", [Scale(1, 8, 4), Scale(2, 16, 6), Scale(64, 512, 64)])
 def test_at_the_smallest_lengths_nobody_is_refused(scale):
-    assert needless(scale) is None
+    assert needless_wait(scale) is None
 
 
 @pytest.mark.slow
 def test_at_production_scale_a_request_is_refused_for_thirty_thousand_steps():
-    scenario = needless(Scale())
+    scenario = needless_wait(Scale())
     first, second = scenario.requests
     assert first.max_tokens - 2 == 32_702
     outcome, steps = run(scenario, last_step=500)
@@ -153,7 +153,7 @@ def test_at_production_scale_a_request_is_refused_for_thirty_thousand_steps():
 
 @pytest.mark.parametrize("scale", [Scale(1, 1, 5), Scale(2, 2, 8), Scale(64, 64, 192), Scale()])
 def test_a_stale_tkv_costs_one_idle_step_and_no_more(scale):
-    scenario = idle(scale)
+    scenario = idle_step(scale)
     outcome, steps = run(scenario)
     assert outcome.broken[0].rule == "SPY-R35"
     model = make_model("spyre", "2.1.2", scenario.config)

@@ -9,7 +9,7 @@ import pytest
 import z3
 
 from schedproof.model.spyre import peak, volumetric
-from schedproof.solver.smt.numbers import Numbers, read
+from schedproof.solver.smt.numbers import Numbers, value_in
 from schedproof.solver.spyre.symbolic_admission import (
     CHECKS,
     Joining,
@@ -58,8 +58,8 @@ def test_a_formula_projects_what_the_model_projects(name):
         solver.add(numbers.facts)
         assert solver.check() == z3.sat
         model = solver.model()
-        assert read(model, own) == expected.newcomer
-        assert [read(model, other) for other in others] == expected.decoding
+        assert value_in(model, own) == expected.newcomer
+        assert [value_in(model, other) for other in others] == expected.decoding
         assert to_the_end == expected.to_the_end
 
 
@@ -114,8 +114,8 @@ def test_slack_is_added_for_everyone_as_in_the_model():
     solver = z3.Solver()
     solver.add(numbers.facts)
     assert solver.check() == z3.sat
-    assert read(solver.model(), own) == expected.newcomer
-    assert [read(solver.model(), other) for other in others] == expected.decoding
+    assert value_in(solver.model(), own) == expected.newcomer
+    assert [value_in(solver.model(), other) for other in others] == expected.decoding
 
 
 @pytest.mark.parametrize("name", ["2.1.0+", "2.1.0+x", "2.1.3", "+1", "2.1.0+-1", ""])

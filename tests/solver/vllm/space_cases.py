@@ -12,8 +12,8 @@ from schedproof.solver.vllm.space import (
     STAGES,
     Scope,
     VllmModels,
-    loaded,
-    ranked,
+    with_loads,
+    with_priorities,
 )
 
 from ..space_cases import (
@@ -46,15 +46,22 @@ SMALL = [
         config=(("enable_chunked_prefill", False), ("max_num_batched_tokens", 7)),
     ),
     Scope("watermark", "", 2, FEW, (4,), config=(("watermark", 0.3),)),
-    Scope("priority", "", 2, ranked(FEW[1::2], (0, 1)), (3,), "alone", (PRIORITY,)),
+    Scope("priority", "", 2, with_priorities(FEW[1::2], (0, 1)), (3,), "alone", (PRIORITY,)),
     Scope("cache", "", 2, SHARED[::3], (3, 4), "alone", (CACHES,)),
-    Scope("important cache", "", 2, ranked(SHARED[1::4], (0, 1)), (4,), config=(CACHES, PRIORITY)),
+    Scope(
+        "important cache",
+        "",
+        2,
+        with_priorities(SHARED[1::4], (0, 1)),
+        (4,),
+        config=(CACHES, PRIORITY),
+    ),
     Scope("slots", "", 3, FEW[1::2], (3,), config=(("max_num_seqs", 2),)),
     Scope("ahead", "", 2, FEW, (3,), "any", (AHEAD,)),
     Scope("stages", "", 3, FEW[1::2], (3,), config=(STAGES,)),
-    Scope("loads", "", 2, loaded(FEW[1::4], EITHER), (3,), "alone", (LOADS,)),
-    Scope("three loads", "", 3, loaded(FEW[5:], EITHER[::2]), (4,), config=(LOADS,)),
-    Scope("loads ahead", "", 2, loaded(FEW[2:5:2], EITHER), (3,), "alone", (LOADS, AHEAD)),
+    Scope("loads", "", 2, with_loads(FEW[1::4], EITHER), (3,), "alone", (LOADS,)),
+    Scope("three loads", "", 3, with_loads(FEW[5:], EITHER[::2]), (4,), config=(LOADS,)),
+    Scope("loads ahead", "", 2, with_loads(FEW[2:5:2], EITHER), (3,), "alone", (LOADS, AHEAD)),
 ]
 PINNED = {
     ("documented", "lengths"): (277, 605, 10),

@@ -15,7 +15,7 @@ from schedproof.model.vllm.kv_cache import blocks_for
 from schedproof.model.vllm.state import Sequence
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.shrinking.shrink import simpler_requests
-from schedproof.solver.smt.numbers import Numbers, read
+from schedproof.solver.smt.numbers import Numbers, value_in
 from schedproof.solver.smt.obligation import decide, discharge
 from schedproof.solver.vllm.admission_lemmas import gate, obligations
 from schedproof.solver.vllm.anomalies import KNOBS, Lengths, anomaly, shares
@@ -60,7 +60,7 @@ def asked_of_z3(known, hit, idle, free, tokens, whole):
     given += (it.hit == hit, it.idle == idle, it.tokens == tokens)
     _, found = decide([*numbers.facts, *given])
     assert found is not None
-    return read(found, it.left) if z3.is_true(found.eval(it.passes)) else None
+    return value_in(found, it.left) if z3.is_true(found.eval(it.passes)) else None
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import z3
 from schedproof.model.vllm import scheduler
 from schedproof.model.vllm.config import VllmConfig
 from schedproof.model.vllm.kv_cache import blocks_for
-from schedproof.solver.smt.numbers import Numbers, read
+from schedproof.solver.smt.numbers import Numbers, value_in
 from schedproof.solver.smt.obligation import decide, discharge
 from schedproof.solver.vllm.budget_lemmas import obligations
 from schedproof.solver.vllm.symbols import blocks, capped, clamp
@@ -37,7 +37,7 @@ def test_blocks_are_those_of_the_model(tokens):
         numbers = Numbers()
         said = blocks(numbers, block, z3.IntVal(tokens))
         _, found = decide(numbers.facts)
-        assert read(found, said) == blocks_for(tokens, block)
+        assert value_in(found, said) == blocks_for(tokens, block)
 
 
 def plans(name):

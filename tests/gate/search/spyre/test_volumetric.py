@@ -11,7 +11,7 @@ import z3
 from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.gate.processes.work_process import TimeLimit, Unanswered
 from schedproof.solver.smt import obligation
-from schedproof.solver.spyre.length_lemmas import Scale, idle, needless
+from schedproof.solver.spyre.length_lemmas import Scale, idle_step, needless_wait
 from schedproof.solver.spyre.proofs_by_rule import PROOFS, limit_lemmas
 
 SMALLEST = [
@@ -731,7 +731,7 @@ def test_what_another_system_cannot_be_asked_is_one_line_and_exit_2(run, words, 
 def test_a_run_that_breaks_nothing_is_not_called_a_counterexample(run, monkeypatch):
     # At published sizes these runs have 30,000 steps; tests/solver proves the lemmas.
     small = Scale(64, 64, 192)
-    runs = {"a wait": lambda: needless(small), "an idle step": lambda: idle(small)}
+    runs = {"a wait": lambda: needless_wait(small), "an idle step": lambda: idle_step(small)}
     proof = PROOFS["SPY-R41"]._replace(obligations=lambda block: [], counterexamples=runs)
     monkeypatch.setitem(PROOFS, "SPY-R41", proof)
     result = run("search", "SPY-R41")
