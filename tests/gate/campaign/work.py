@@ -51,7 +51,7 @@ def content_of(ledger: Path) -> Content:
                 items[digest_of(done.item)] = canonical(done.result).decode()
     findings = {
         name: finding and canonical(finding).decode()
-        for name in there.questions()
+        for name in there.failures_to_shrink()
         for finding in (there.findings[name],)
         if name in there.findings
     }
