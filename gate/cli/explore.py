@@ -61,8 +61,8 @@ def command(
     aborts: Annotated[
         str | None,
         typer.Option(
-            help="which aborts to explore: none; alone, at most one per step and not in a step in "
-            "which a request ends early; any  [default: the scope's]"
+            help="aborts to explore: none, any, or alone (at most one per step, and none in a step "
+            "in which a request ends early)  [default: the scope's]"
         ),
     ] = None,
     order: Annotated[

@@ -74,7 +74,7 @@ def check_different(files: Mapping[str, Path]) -> None:
         place = Path(os.path.realpath(file))
         first = named.setdefault(place, name) if is_kept else name
         if first != name:
-            raise InputError(name, f"{file} is the file of {first}; valid: another file")
+            raise InputError(name, f"{file} is also the file of {first}; valid: another file")
 
 
 def check_unicode(name: str, value: str) -> None:

@@ -125,7 +125,7 @@ def _reasons(failure: Failure, rows: Sequence[Row]) -> Iterator[str]:
             yield f"step {len(failure.steps) - 1}: {free} of {pool} blocks are free after it"
     elif _standstill(failure) and progress is not None:
         does = ", ".join(failure.steps[progress].scheduled)
-        yield f"step {progress}: the last one that computes anything, for {does}"
+        yield f"step {progress}: tokens are computed for the last time, for {does}"
     for event in failure.scenario.events:
         if event.step == failure.first.step:
             yield f"step {event.step}: the operator calls {event.kind}"

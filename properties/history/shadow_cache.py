@@ -386,7 +386,7 @@ class ShadowCache:
         )
         shared = common_prefix_len(content, present.content)
         if _covers(present, start, end):
-            return f"{says}: the two differ from token {shared} on"
+            return f"{says}: their tokens differ from token {shared} on"
         return says
 
 

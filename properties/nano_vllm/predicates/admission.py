@@ -113,7 +113,7 @@ def overtaken(history: RunHistory, step: Step) -> str | None:
         for request in order
         if request not in new or new.index(request) != order.index(request)
     )
-    return f"{names(new)} admitted, but {first.id} is in front in the queue {names(order)}"
+    return f"{names(new)} admitted, but {first.id} is ahead in the queue {names(order)}"
 
 
 def the_head_waits(history: RunHistory, step: Step) -> bool:

@@ -63,8 +63,8 @@ def test_what_was_written_is_read_again(tmp_path):
     assert (ledger.scenarios, ledger.steps, ledger.seconds) == (3, 9, 1.5)
     assert ledger.exercised == {("vllm", "documented"): {"V1-I2": 4}}
     assert list(ledger.failed.values()) == ["OSError: why"]
-    assert list(ledger.questions().values()) == [question]
-    assert ledger.findings == dict.fromkeys(ledger.questions(), FAILURE)
+    assert list(ledger.failures_to_shrink().values()) == [question]
+    assert ledger.findings == dict.fromkeys(ledger.failures_to_shrink(), FAILURE)
     assert sample(1) in ledger
     assert sample(3) not in ledger
 

@@ -75,10 +75,10 @@ WRONG = [
     (["gate", "--junit", "."], "--junit: . is a folder; valid: a file"),
     (["gate", "--sarif", "no/s"], "--sarif: no/s: the folder no does not exist"),
     (["gate", "--ndjson", "file/e"], "--ndjson: file/e: the folder file does not exist"),
-    (["gate", "--junit", "x", "--sarif", "x"], "--sarif: x is the file of --junit; valid: "),
+    (["gate", "--junit", "x", "--sarif", "x"], "--sarif: x is also the file of --junit; valid: "),
     (
         ["gate", "--deviations", "file", "--json", "file"],
-        "--json: file is the file of --deviations",
+        "--json: file is also the file of --deviations",
     ),
     (["gate", "--out", "a\udcff"], "--out: 'a\\udcff' is not UTF-8"),
     (["gate", "cmd:a\udcff"], "TARGET: 'cmd:a\\udcff' is not UTF-8"),

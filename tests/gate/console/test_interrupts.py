@@ -240,7 +240,7 @@ def test_a_file_that_cannot_be_written_is_one_line_and_leaves_nothing(tmp_path):
 def test_a_file_of_two_options_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     files = {"--json": Path("v"), "--junit": Path("w"), "--sarif": tmp_path / "v"}
-    with pytest.raises(InputError, match=r"--sarif: .*v is the file of --json; valid"):
+    with pytest.raises(InputError, match=r"--sarif: .*v is also the file of --json; valid"):
         check_different(files)
 
 

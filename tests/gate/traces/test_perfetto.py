@@ -214,7 +214,7 @@ def test_each_run_of_a_trace_is_a_process(run):
         ("no/p.json", "--perfetto: no/p.json: the folder no does not exist"),
         (".", "--perfetto: . is a folder; valid: a file"),
         ("s.json", "--perfetto: s.json is the input itself; valid: another file"),
-        ("t.json", "--trace: t.json is the file of --perfetto; valid: another file"),
+        ("t.json", "--trace: t.json is also the file of --perfetto; valid: another file"),
     ],
 )
 def test_a_place_that_cannot_be_is_one_line(place, says, run):

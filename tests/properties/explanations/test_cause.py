@@ -398,7 +398,7 @@ def test_the_volume_of_a_batch_that_nobody_joined_has_no_projection():
 def test_a_standstill_names_the_last_progress_and_what_was_free():
     cause = cause_of(Stands(), "ALL-R10")
     assert cause.headline == "nothing is computed after step 1"
-    assert cause.why[0] == "step 1: the last one that computes anything, for a, b"
+    assert cause.why[0] == "step 1: tokens are computed for the last time, for a, b"
     rows = {row.request: row for row in cause.rows}
     assert rows["a"].turns[:2] == ("10", "1")
     assert set(rows["a"].turns[2:]) == {"·"}

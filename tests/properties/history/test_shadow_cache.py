@@ -67,7 +67,7 @@ def test_a_block_that_another_request_goes_on_reading_is_not_written():
     assert run.step({"a": 4}, {"a": [1]}) is None
     assert run.step({"b": 4}, {"a": [1], "b": [1]}) == (
         "a reads its tokens 0 to 3 from block 1, which holds tokens 0 to 3 of b: "
-        "the two differ from token 0 on"
+        "their tokens differ from token 0 on"
     )
 
 
@@ -101,7 +101,7 @@ def test_a_freed_block_may_go_to_any_request_and_a_stale_name_is_seen():
     table = {"b": [1], "c": [1, 3]}
     assert run.step({"c": 1}, table, prefix_hit={"c": 4}) == (
         "c reads its tokens 0 to 3 from block 1, which holds tokens 0 to 3 of b: "
-        "the two differ from token 0 on"
+        "their tokens differ from token 0 on"
     )
 
 

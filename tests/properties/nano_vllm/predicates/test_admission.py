@@ -155,9 +155,9 @@ def test_prompts_longer_than_a_block_could_be_cut(prompt, exercised):
         ({}, None),
         ({"a": 1}, None),
         ({"a": 1, "b": 1}, None),
-        ({"b": 1}, "b admitted, but a is in front in the queue a, b, c"),
-        ({"a": 1, "c": 1}, "a, c admitted, but b is in front in the queue a, b, c"),
-        ({"b": 1, "a": 1}, "b, a admitted, but a is in front in the queue a, b, c"),
+        ({"b": 1}, "b admitted, but a is ahead in the queue a, b, c"),
+        ({"a": 1, "c": 1}, "a, c admitted, but b is ahead in the queue a, b, c"),
+        ({"b": 1, "a": 1}, "b, a admitted, but a is ahead in the queue a, b, c"),
     ],
 )
 def test_nobody_is_admitted_past_one_in_front(scheduled, reported):
@@ -170,7 +170,7 @@ def test_the_queue_goes_before_the_order_of_arrival_and_newcomers_stand_behind_i
     history = book(*(request(name, 1) for name in "abc"), waiting="ba")
     assert admission.overtaken(history, ran({"b": 1})) is None
     reported = admission.overtaken(history, ran({"a": 1}))
-    assert reported == "a admitted, but b is in front in the queue b, a, c"
+    assert reported == "a admitted, but b is ahead in the queue b, a, c"
 
 
 @pytest.mark.parametrize(
