@@ -82,8 +82,7 @@ def collect_runs(events: Iterable[Event], runs: list[Recorded]) -> Iterator[Even
 
 
 def write_perfetto(file: Path, runs: Sequence[Recorded]) -> None:
-    """Write the runs to a file, whole or not at all. Raise FileError if the file cannot be
-    written."""
+    """Write the runs to a file, atomically. Raise FileError if the file cannot be written."""
     about = {
         "step_us": STEP_US,
         "time": f"every step is drawn as {STEP_US} µs, since steps have no duration of their own",

@@ -215,7 +215,7 @@ def chunk_number_is_the_same_in_blocks(sizes: Sizes, more: int) -> list[Any]:
     return negated(numbers, in_tokens == in_blocks)
 
 
-@lemma("Whole blocks hold the prompt if and only if they are no fewer than its own.")
+@lemma("Whole blocks have room for the prompt if and only if the prompt needs no more blocks.")
 def held_prompt_is_the_same_in_blocks(sizes: Sizes, more: int) -> list[Any]:
     numbers, planned = _any_plan(sizes)
     blocks = numbers.fresh("blocks", 0)

@@ -233,8 +233,8 @@ def _without(before: State, after: State, name: str, more: int) -> Any:
 
 
 @lemma(
-    "The model of a revision decides by that revision, in the configuration that is written, "
-    "whatever its numbers are."
+    "The model of a revision makes the decisions of that revision, with exactly the "
+    "configuration that is given, whatever the numbers in it are."
 )
 def model_decides_by_its_revision(revision: Revision, more: int) -> list[Any]:
     """Claim that `make_model` keeps the revision, and changes no value of the configuration.
