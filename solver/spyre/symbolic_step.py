@@ -246,9 +246,7 @@ class Step:
         asked = count()
 
         def any_answer(name: str) -> Callable[..., bool]:
-            return lambda *given: run.answer(
-                z3.Bool(f"{name} {plain_id(given[-1].id)} {next(asked)}")
-            )
+            return lambda *of: run.answer(z3.Bool(f"{name} {plain_id(of[-1].id)} {next(asked)}"))
 
         def fits_limit(given: SpyreConfig, batch: Any) -> bool:
             if given is not config:
@@ -271,11 +269,7 @@ class Step:
             def candidate(config: SpyreConfig, revision: Revision, state: State) -> Any:
                 ongoing = state.prefilling
                 choice = state.waiting if ongoing is None else (ongoing,)
-                may = (
-                    each
-                    for each in choice
-                    if run.answer(z3.Bool(f"may prefill {plain_id(each.id)}"))
-                )
+                may = (r for r in choice if run.answer(z3.Bool(f"may prefill {plain_id(r.id)}")))
                 return next(may, None)
 
             revision = replace(revision, candidate=candidate)
