@@ -88,8 +88,7 @@ def chunk_in_turn(prompt: int, computed: int, block: int, chunk_blocks: int) -> 
 
 @_contract("documented.next_chunk", _in_a_prompt, PRODUCTION, SMALL)
 def chunk_borders(prompt: int, computed: int, block: int, chunk_blocks: int) -> bool:
-    """A chunk lies between chunk boundaries of the padded prompt, or ends with the prompt
-    (SPY-R19).
+    """A chunk lies between boundaries of the padded prompt, or ends with the prompt (SPY-R19).
 
     Together with `chunk_in_turn`, this means that every chunk is whole except the first, which is
     shorter by the left padding, and the last.
@@ -113,8 +112,7 @@ def chunk_after_chunk(prompt: int, computed: int, block: int, chunk_blocks: int)
 
 @_contract("documented.is_last_chunk", _in_a_prompt, PRODUCTION, SMALL)
 def last_chunk(prompt: int, computed: int, block: int, chunk_blocks: int) -> bool:
-    """When a chunk starts, the rest of the prompt fits in it if and only if it is the last
-    (SPY-R39).
+    """When a chunk starts, the rest of the prompt fits in it exactly if it is the last (SPY-R39).
 
     `computed` only selects the chunk. In the middle of a chunk this would not be true, but no code
     asks at such a point.
@@ -227,8 +225,7 @@ def realigned_place(tokens: int, width: int, block: int) -> bool:
     SMALL,
 )
 def realigned_tkv(tokens: int, longest: int, block: int) -> bool:
-    """Except at a block boundary, the realigned position is the member's tkv beside the longest
-    member.
+    """Except at a boundary, the realigned position is the member's tkv beside the longest member.
 
     At a boundary, it is one block lower, and the releases differ from the definition. SPY-R46.
     """
