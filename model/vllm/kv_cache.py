@@ -7,7 +7,7 @@ scheduler asks this module for room. Counts are in blocks.
 
 from .. import allocator
 from ..pool import Content, Pool, blocks_for, cached_blocks, fits, forget, give_back, unheld
-from . import kv_groups
+from . import kv_groups, partial_hits
 from .config import VllmConfig
 from .state import Sequence
 
@@ -62,7 +62,7 @@ def admit(
     `reserve_full_isl`, all known tokens of the request must fit, not only this chunk (V1CP-R22).
     """
     reserve = config.watermark_blocks if someone_runs else 0
-    start = len(hit) * config.block_size
+    start = len(hit) * config.block_size + sequence.inside
     covered = slots(config, start + tokens)
     if config.reserve_full_isl:
         covered = max(sequence.num_tokens, covered)
@@ -76,6 +76,8 @@ def admit(
     sequence, pool = allocator.start(pool, sequence, hit, config.block_size)
     if config.more_groups:
         sequence, pool = kv_groups.start(config, pool, sequence)
+    if sequence.inside:
+        sequence, pool = partial_hits.start(config, pool, sequence)
     return hold(config, pool, sequence, tokens)
 
 
@@ -101,7 +103,10 @@ def hold(config: VllmConfig, pool: Pool, sequence: Sequence, tokens: int) -> tup
     known = min(covered, sequence.num_tokens - sequence.named_beyond)
     if config.more_groups:
         known = kv_groups.findable(config, held, covered, config.block_size) * config.block_size
-    return allocator.publish_full(pool, held, known, config.block_size)
+    held, pool = allocator.publish_full(pool, held, known, config.block_size)
+    if config.hits_inside:
+        return partial_hits.name_tails(config, pool, held, min(covered, held.num_tokens))
+    return held, pool
 
 
 def free(config: VllmConfig, pool: Pool, sequence: Sequence, others: tuple[Sequence, ...]) -> Pool:
@@ -126,6 +131,9 @@ def freed(
     """
     held = {block for other in others if other.id != sequence.id for block in other.blocks}
     filled = sequence.computed // config.block_size
+    if config.hits_inside:
+        held |= partial_hits.in_copies(pool)
+        pool = partial_hits.forget_uncomputed(pool, sequence)
     # After a failed load, another request may have published blocks that this request has not
     # filled.
     end = len(sequence.blocks) if config.loads_in_step else sequence.published
