@@ -18,13 +18,13 @@ class Names(NamedTuple):
     """The names of blocks that may have several, because a hit may end inside a block.
 
     `of` maps each block that can be found to its names. `new` are names of states that the current
-    step has yet to compute, and `copied` the blocks that it copies or fills with a copy, each with
-    the number of its group. These stay in use until the decision is made.
+    step has yet to compute. `copied` lists what it copies: the number of the group, the block, and
+    the block that becomes its copy. Both stay in use until the decision is made.
     """
 
     of: Mapping[int, tuple[Content, ...]] = {}
     new: frozenset[Content] = frozenset()
-    copied: tuple[tuple[int, int], ...] = ()
+    copied: tuple[tuple[int, int, int], ...] = ()
 
 
 class Pool(NamedTuple):

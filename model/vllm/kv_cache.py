@@ -62,23 +62,44 @@ def admit(
     `reserve_full_isl`, all known tokens of the request must fit, not only this chunk (V1CP-R22).
     """
     reserve = config.watermark_blocks if someone_runs else 0
-    start = len(hit) * config.block_size + sequence.inside
-    covered = slots(config, start + tokens)
-    if config.reserve_full_isl:
-        covered = max(sequence.num_tokens, covered)
-    # Cached blocks that no request holds are free now but will then be in use, so they count as
-    # needed.
-    missing = blocks_for(covered, config.block_size) - len(hit) + unheld(pool, hit)
-    if config.more_groups:
-        missing += kv_groups.missing(config, pool, sequence, len(hit), tokens)
-    if not fits(pool, missing + reserve):
+    if not fits(pool, missing(config, pool, sequence, hit, tokens) + reserve):
         return None
     sequence, pool = allocator.start(pool, sequence, hit, config.block_size)
     if config.more_groups:
         sequence, pool = kv_groups.start(config, pool, sequence)
-    if sequence.inside:
-        sequence, pool = partial_hits.start(config, pool, sequence)
-    return hold(config, pool, sequence, tokens)
+    if not sequence.inside:
+        return hold(config, pool, sequence, tokens)
+    sequence, pool, copied = partial_hits.start(config, pool, sequence)
+    sequence, pool = hold(config, pool, sequence, tokens)
+    return sequence, partial_hits.copying(config, pool, sequence, copied)
+
+
+def missing(
+    config: VllmConfig, pool: Pool, sequence: Sequence, hit: tuple[int, ...], tokens: int
+) -> int:
+    """Return how many blocks a waiting request lacks. Cached blocks that no request holds are free
+    now but will then be in use, so they count."""
+    covered = slots(config, len(hit) * config.block_size + sequence.inside + tokens)
+    if config.reserve_full_isl:
+        covered = max(sequence.num_tokens, covered)
+    lacks = blocks_for(covered, config.block_size) - len(hit) + unheld(pool, hit)
+    if config.more_groups:
+        lacks += kv_groups.missing(config, pool, sequence, len(hit), tokens)
+    return lacks
+
+
+def hit_inside(
+    config: VllmConfig, pool: Pool, sequence: Sequence, someone_runs: bool
+) -> tuple[tuple[int, ...], Sequence]:
+    """Return the hit of a request if it may end inside a block, and the request.
+
+    A copy needs more blocks. If no request runs, and these are more than the pool has, the request
+    computes all its tokens itself, since no block will ever become free (ALL-R10).
+    """
+    hit, found = partial_hits.hit(config, pool, sequence)
+    if someone_runs or fits(pool, missing(config, pool, found, hit, 1)):
+        return hit, found
+    return (), sequence
 
 
 def slots(config: VllmConfig, covered: int) -> int:

@@ -213,7 +213,7 @@ def missing(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, tokens
     found = hit * config.block_size + sequence.inside
     if sequence.inside:
         copied = partial_hits.copied_blocks(config, pool, sequence)
-        cached += unheld(pool, tuple([block for _, block in copied]))
+        cached += unheld(pool, copied)
     held = [cached_places(config, group, found) for group in config.more_groups]
     covered = found + tokens
     ahead = min(covered + config.lookahead, config.max_model_len)

@@ -8,6 +8,7 @@ copies it in every group, because it continues in the middle of the block. The r
 state overwrites it in its next step, so it keeps a copy of it for others.
 """
 
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from ..pool import (
@@ -82,12 +83,12 @@ def hit(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[tuple[int, 
     return blocks[:whole], sequence._replace(computed=inside, inside=inside)
 
 
-def copied_blocks(config: VllmConfig, pool: Pool, sequence: Sequence) -> list[tuple[int, int]]:
-    """Return the blocks that a request with a hit copies, each with the number of its group."""
+def copied_blocks(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[int, ...]:
+    """Return the blocks that a request with a hit copies: one of full attention, and one of each
+    Mamba group."""
     blocks, tokens = found(config, pool, sequence)
-    groups = groups_of_states(config)
-    states = [(n + 1, pool.cached[state_name(sequence, n, tokens)][0]) for n in groups]
-    return [(FULL, blocks[-1]), *states]
+    names = [state_name(sequence, number, tokens) for number in groups_of_states(config)]
+    return (blocks[-1], *[pool.cached[name][0] for name in names])
 
 
 def is_being_computed(config: VllmConfig, plan: "Plan", sequence: Sequence, tokens: int) -> bool:
@@ -102,7 +103,7 @@ def is_being_computed(config: VllmConfig, plan: "Plan", sequence: Sequence, toke
     place, inside = divmod(tokens, config.block_size)
     if not inside:
         return False
-    (_, source), *_ = copied_blocks(config, pool, sequence)
+    source, *_ = copied_blocks(config, pool, sequence)
     return any(
         other.id in plan.scheduled
         and source in other.blocks
@@ -117,20 +118,28 @@ def copies_into(config: VllmConfig, sequence: Sequence, place: int) -> bool:
     return sequence.computed == sequence.prefix_hit and inside > 0 and whole == place
 
 
-def start(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence, Pool]:
-    """Return the request after it has taken the blocks that it will copy, and the pool.
-
-    They stay in use until the decision is made. `hold` takes the blocks for the copies.
-    """
-    copied = copied_blocks(config, pool, sequence)
-    pool = pinned(touch(pool, [block for _, block in copied]), copied)
+def start(
+    config: VllmConfig, pool: Pool, sequence: Sequence
+) -> tuple[Sequence, Pool, tuple[int, ...]]:
+    """Return the request and the pool after it has taken the blocks that it will copy, and these
+    blocks. `kv_cache.hold` takes the blocks for the copies."""
+    blocks = copied_blocks(config, pool, sequence)
     tokens = sequence.computed + sequence.inside
-    return sequence._replace(computed=tokens, prefix_hit=tokens, inside=0), pool
+    started = sequence._replace(computed=tokens, prefix_hit=tokens, inside=0)
+    return started, touch(pool, blocks), blocks
 
 
-def pinned(pool: Pool, blocks: list[tuple[int, int]]) -> Pool:
-    names = pool.names or Names()
-    return pool._replace(names=names._replace(copied=(*names.copied, *blocks)))
+def copying(config: VllmConfig, pool: Pool, sequence: Sequence, blocks: tuple[int, ...]) -> Pool:
+    """Return the pool after a request has taken the blocks into which it copies these `blocks`."""
+    place, groups = sequence.prefix_hit // config.block_size, groups_of_states(config)
+    copies = (sequence.blocks[place], *[sequence.tables[number][place] for number in groups])
+    numbers = (FULL, *[number + 1 for number in groups])
+    return pinned(pool, *zip(numbers, blocks, copies, strict=True))
+
+
+def pinned(pool: Pool, *copied: tuple[int, int, int]) -> Pool:
+    assert pool.names is not None
+    return pool._replace(names=pool.names._replace(copied=(*pool.names.copied, *copied)))
 
 
 def keep_tail(config: VllmConfig, pool: Pool, sequence: Sequence, number: int) -> Pool:
@@ -143,7 +152,7 @@ def keep_tail(config: VllmConfig, pool: Pool, sequence: Sequence, number: int) -
     pool = nameless(pool, [source])
     for content in moved:
         pool = with_name(pool, copy, content)
-    return pinned(with_new(pool, moved[:1]), [(number + 1, source), (number + 1, copy)])
+    return pinned(with_new(pool, moved[:1]), (number + 1, source, copy))
 
 
 def with_new(pool: Pool, names: tuple[Content, ...]) -> Pool:
@@ -186,14 +195,16 @@ def copies_made(pool: Pool, holders: tuple[Sequence, ...]) -> Pool:
     held = {
         block for other in holders for table in (other.blocks, *other.tables) for block in table
     }
-    blocks = [block for _, block in sorted(pool.names.copied, key=lambda entry: entry[0])]
+    copied = sorted(pool.names.copied, key=itemgetter(0))
+    blocks = [block for _, *pair in copied for block in pair]
     last = [block for n, block in enumerate(blocks) if block not in blocks[n + 1 :]]
     pool = pool._replace(names=pool.names._replace(copied=()))
     return give_back(pool, [(block, None) for block in last if block not in held], True)
 
 
 def in_copies(pool: Pool) -> set[int]:
-    return {block for _, block in pool.names.copied} if pool.names is not None else set()
+    copied = pool.names.copied if pool.names is not None else ()
+    return {block for _, *pair in copied for block in pair}
 
 
 def forget_uncomputed(pool: Pool, sequence: Sequence) -> Pool:

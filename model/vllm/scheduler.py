@@ -137,7 +137,8 @@ def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTE
             sequence = ready
         hit = () if sequence.blocks else kv_cache.prefix_hit(config, plan.pool, sequence)
         if config.hits_inside and not sequence.blocks:
-            hit, sequence = partial_hits.hit(config, plan.pool, sequence)
+            runs = bool(plan.running)
+            hit, sequence = kv_cache.hit_inside(config, plan.pool, sequence, runs)
         loaded = connector.offered(config, sequence, hit) if config.loads else 0
         if loaded and not config.loads_in_step:
             after = connector.parked(config, plan, sequence, hit, loaded, revision.has_room)

@@ -115,7 +115,8 @@ class ShadowCache:
         """Return what the step writes, and whether every reader finds its tokens. Record
         nothing."""
         accesses, unseen = self._accesses(history, step)
-        written: dict[int, Entry] = {}
+        copies = step.sent.copies if step.sent is not None else ()
+        written = {copy: self.holds[block] for block, copy in copies if block in self.holds}
         meets = False
         for index, access in enumerate(accesses):
             if access.only is not None and access.only[0] in written:
