@@ -107,7 +107,8 @@ def most_blocks(config: VllmConfig, group: KvGroup, tokens: int) -> int:
     """
     whole = places(config, group, tokens)
     if group.kind == "mamba":
-        return whole if config.leaves_every_state else min(whole, 2 + config.drafts)
+        most = whole if config.leaves_every_state else min(whole, 2 + config.drafts)
+        return most + config.hits_inside  # and a copy of the state that it overwrites
     if not group.window:
         return whole
     in_steps = config.depth * config.max_num_batched_tokens

@@ -210,7 +210,8 @@ def in_copies(pool: Pool) -> set[int]:
 def forget_uncomputed(pool: Pool, sequence: Sequence) -> Pool:
     """Return the pool without the names of a request's blocks that stand for tokens that it has not
     computed."""
-    assert pool.names is not None
+    if pool.names is None:
+        return pool
     blocks = {block for table in (sequence.blocks, *sequence.tables) for block in table}
     for block in blocks & pool.names.of.keys():
         for name in pool.names.of[block]:

@@ -150,7 +150,7 @@ def at_most(config: Config, group: Group, tokens: int) -> int:
     """
     blocks = group.blocks_for(tokens)
     if group.kind == MAMBA and not leaves_every_state(config):
-        return min(blocks, 2 if caches(config) else 1) + drafts(config)
+        return min(blocks, 2 if caches(config) else 1) + drafts(config) + hits_inside(config)
     if group.window is None:
         return blocks
     begins = int(group.kind != CHUNKS)
