@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from ..pool import (
+    Content,
     Names,
     Pool,
     blocks_for,
@@ -27,7 +28,7 @@ from ..pool import (
     with_name,
 )
 from .config import VllmConfig
-from .state import Content, Sequence
+from .state import Sequence
 
 if TYPE_CHECKING:
     from .queue import Plan
@@ -175,8 +176,9 @@ def name_tails(
         return sequence, pool
     tails = []
     for number in groups_of_states(config):
-        block, name = sequence.tables[number][blocks_for(end, size) - 1], ()
-        if block and first_name(pool, block) != (name := state_name(sequence, number, end)):
+        block = sequence.tables[number][blocks_for(end, size) - 1]
+        name = state_name(sequence, number, end)
+        if block and first_name(pool, block) != name:
             pool = with_new(with_name(pool, block, name), (name,))
             tails += [number] if end % size else []
     return sequence._replace(tails=tuple(tails)), pool

@@ -79,14 +79,14 @@ def check(config: Mapping[str, Any]) -> None:
         raise refuse(
             "num_speculative_tokens", drafts, f"at most {most} if there is a {MAMBA} group"
         )
-    if (unit := config.get(UNIT)) is not None:
+    if (matched := config.get(UNIT)) is not None:
         kinds = {group["kind"] for group in groups[1:]}
         aligns = has_mamba(config) and config["enable_prefix_caching"]
         if not aligns or config.get(MODE) == "all" or drafts or not kinds <= {MAMBA, BUFFER}:
             valid = f"null without drafts and with only {MAMBA} groups that are cached"
-            raise refuse(UNIT, unit, valid)
-        if config["block_size"] % unit:
-            raise refuse(UNIT, unit, f"a divisor of block_size ({config['block_size']})")
+            raise refuse(UNIT, matched, valid)
+        if config["block_size"] % matched:
+            raise refuse(UNIT, matched, f"a divisor of block_size ({config['block_size']})")
     for key, without in NOT_WITH_MAMBA.items():
         if has_mamba(config) and config.get(key, without) != without:
             raise refuse(key, config[key], f"{json.dumps(without)} with a {MAMBA} group")
