@@ -87,11 +87,10 @@ def take(pool: Pool, count: int) -> tuple[tuple[int, ...], Pool]:
     taken += tuple(range(fresh, fresh + never_used))
     evicted = tail[: count - len(taken)]
     taken += tuple([block for block, _ in evicted])
-    if names is None:
-        cached = _without(cached, evicted)
-    else:
+    if names is not None:
         pool = nameless(pool, [block for block, _ in evicted])
         cached, names = pool.cached, pool.names
+    cached = _without(cached, evicted)
     return taken, Pool(size, head[count:], fresh + never_used, tail[len(evicted) :], cached, names)
 
 

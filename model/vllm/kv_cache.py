@@ -62,7 +62,8 @@ def admit(
     `reserve_full_isl`, all known tokens of the request must fit, not only this chunk (V1CP-R22).
     """
     reserve = config.watermark_blocks if someone_runs else 0
-    if not fits(pool, missing(config, pool, sequence, hit, tokens) + reserve):
+    lacks = missing(config, pool, sequence, hit, tokens)
+    if not fits(pool, lacks + reserve):
         return None
     sequence, pool = allocator.start(pool, sequence, hit, config.block_size)
     if config.more_groups:
