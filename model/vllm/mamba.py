@@ -86,7 +86,8 @@ def is_being_computed(config: VllmConfig, plan: Plan, sequence: Sequence, hit: i
     """
     if config.hits_inside:
         tokens = hit * config.block_size + sequence.inside
-        return partial_hits.is_being_computed(config, plan, sequence, tokens)
+        computing = [other for other in plan.running if other.id in plan.scheduled]
+        return partial_hits.is_being_computed(config, plan.pool, sequence, tokens, computing)
     return any(
         kv_groups.name(config, sequence, number, hit - 1) in published_now(config, plan, number)
         for number, group in enumerate(config.more_groups)

@@ -8,8 +8,8 @@ copies it in every group, because it continues in the middle of the block. The r
 state overwrites it in its next step, so it keeps a copy of it for others.
 """
 
+from collections.abc import Iterable
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from ..pool import (
     Content,
@@ -29,9 +29,6 @@ from ..pool import (
 )
 from .config import VllmConfig
 from .state import Sequence
-
-if TYPE_CHECKING:
-    from .queue import Plan
 
 FULL = 0  # the number of full attention among all groups
 
@@ -92,10 +89,16 @@ def copied_blocks(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[i
     return (blocks[-1], *[pool.cached[name][0] for name in names])
 
 
-def is_being_computed(config: VllmConfig, plan: "Plan", sequence: Sequence, tokens: int) -> bool:
-    """Return whether a state of a hit of this many tokens, or the block of full attention in which
-    it ends, is computed or copied only in this step (V1-R57, V1-R98)."""
-    pool = plan.pool
+def is_being_computed(
+    config: VllmConfig,
+    pool: Pool,
+    sequence: Sequence,
+    tokens: int,
+    computing: Iterable[Sequence],
+) -> bool:
+    """Return whether a state of a hit of this many tokens (V1-R57), or the block of full attention
+    in which it ends (ALL-R11), is computed or copied only in this step. `computing`: the requests
+    that the step already computes."""
     assert pool.names is not None
     names = [state_name(sequence, number, tokens) for number in groups_of_states(config)]
     states = [pool.cached[name][0] for name in names if tokens]
@@ -106,10 +109,8 @@ def is_being_computed(config: VllmConfig, plan: "Plan", sequence: Sequence, toke
         return False
     source, *_ = copied_blocks(config, pool, sequence)
     return any(
-        other.id in plan.scheduled
-        and source in other.blocks
-        and (other.computed < tokens or copies_into(config, other, place))
-        for other in plan.running
+        source in other.blocks and (other.computed < tokens or copies_into(config, other, place))
+        for other in computing
     )
 
 
