@@ -24,7 +24,7 @@ from ...properties.search.state import Reach
 from ...spec.catalogue import Rule, load
 from ...spec.systems import SYSTEMS
 from ..targets.factory import opened
-from ..targets.pipe import PipeTarget
+from ..targets.pipe import PipeTarget, forking
 from ..targets.probe import ProbeRequest
 from ..targets.target_spec import MEMORY_LIMIT, STEP_LIMIT, TargetSpec, replay_options
 from . import verdict
@@ -55,6 +55,7 @@ class GateOptions:
         compare_with: the revision whose model runs alongside the target, "none", or None for the
             default.
         fixed: the configuration keys that have the same value in every run, with that value.
+        forks: the socket of the server that forks the targets' processes.
     """
 
     spec: TargetSpec
@@ -80,6 +81,7 @@ class GateOptions:
     compare_with: str | None = None
     fixed: Mapping[str, Any] = field(default_factory=dict, hash=False)
     base: BaseOptions | None = None
+    forks: Path | None = None
 
     @property
     def profile(self) -> Profile:
@@ -249,11 +251,13 @@ def shrink_model_of(target: Target, system: str, version: str) -> Target | None:
 
 
 class OpenedGate(NamedTuple):
-    """The target of a gate, or a target and its base, with their stderr."""
+    """The target of a gate, or a target and its base, with their stderr. `forks` is the socket of
+    the server that forks their processes."""
 
     target: Target
     stderr: Callable[[], str]
     base: Base | None = None
+    forks: Path | None = None
 
 
 @contextmanager
@@ -261,7 +265,7 @@ def opened_gate(
     options: GateOptions, *, offline: bool, notice: Callable[[str], None] = lambda _: None
 ) -> Iterator[OpenedGate]:
     specs = [options.spec, *([options.base.spec] if options.base else [])]
-    with ExitStack() as stack:
+    with ExitStack() as server, ExitStack() as stack:
         installed = [
             stack.enter_context(
                 opened(
@@ -276,12 +280,17 @@ def opened_gate(
             )
             for spec in specs
         ]
+        pipes = [one.target for one in installed if isinstance(one.target, PipeTarget)]
+        forks = options.forks
+        if forks is None and len(specs) == len(pipes) and len(specs) * options.jobs > 1:
+            forks = server.enter_context(forking(pipes))
+        for pipe in pipes:
+            pipe.forks = forks
         if options.base is None:
-            yield OpenedGate(*installed[0])
+            yield OpenedGate(*installed[0], forks=forks)
             return
-        for gate_target in installed:  # so that both targets load at the same time
-            if isinstance(gate_target.target, PipeTarget):
-                gate_target.target.begin()
+        for pipe in pipes:  # so that both targets load at the same time
+            pipe.begin()
         sides = [
             Side(gate_target.target, *terms, stderr=gate_target.stderr)
             for gate_target, terms in zip(installed, options.base.terms, strict=True)
@@ -291,5 +300,5 @@ def opened_gate(
         excluded = [rule for rule in catalogue if rule.id in options.excluded]
         base = Base(pair, options.rules, excluded)
         yield OpenedGate(
-            pair, lambda: "".join(gate_target.stderr() for gate_target in installed), base
+            pair, lambda: "".join(gate_target.stderr() for gate_target in installed), base, forks
         )

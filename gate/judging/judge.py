@@ -4,6 +4,7 @@ import datetime
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,7 @@ def run_gate(
     """
     set_hypothesis_home()
     with opened_gate(options, offline=options.offline, notice=notice) as subject:
+        options = replace(options, forks=subject.forks)
         gate = GateContext(
             options, subject.target, report, subject.stderr, deviations, base=subject.base
         )
