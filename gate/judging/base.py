@@ -121,6 +121,7 @@ class Base:
         # Excluded rules that are broken in `_run`, and rules that are broken after them.
         self._intended: set[str] = set()
         self._cut = False
+        self._steps = 0  # that the base alone has taken; 0 if it could not go on
         self._began = time.monotonic()
 
     @property
@@ -149,6 +150,8 @@ class Base:
             to_the_end = any(failure.rule == COMPLETION for failure in unknown)
             last_step = None if later else unknown[0].step
             failures = self.failures_of_base(scenario, last_step, to_the_end)
+            if alike:  # unless the base had to go on, it is now where the change is
+                self.pair.rejoin(self._steps)
             shared = [failure for failure in unknown if self._explained(failure, failures)]
         new = [failure for failure in unknown if failure not in shared]
         self.compared.shared.update({failure.rule for failure in shared} - {*self._shared.values()})
@@ -197,6 +200,7 @@ class Base:
         (ALL-R06).
         """
         self.pair.part()
+        self._steps = 0
         failures: list[Broken] = []
         left = STANDSTILL
 
@@ -209,9 +213,11 @@ class Base:
             return broken if ends else []
 
         try:
-            replay(self.pair.sides[1].target, scenario, self._rules, None, last_step, collect)
+            base = self.pair.sides[1].target
+            outcome = replay(base, scenario, self._rules, None, last_step, collect)
         except (ConfigRefused, InputError):
             return []
+        self._steps = 0 if outcome.cut_short else outcome.steps
         return failures
 
     def broken_by_base(self, scenario: Scenario) -> dict[str, Broken]:

@@ -1,6 +1,7 @@
 """A gate against a base counts what the base keeps and the change breaks, and nothing else."""
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -86,13 +87,17 @@ def test_a_failure_of_block_numbers_is_asked_of_a_base_that_decides_alike(monkey
 
 
 def test_a_base_that_was_asked_before_is_asked_again_in_the_same_run(monkeypatch):
-    # To be asked, the base runs the scenario alone, and is no longer beside the change.
+    # To be asked, the base runs the scenario alone. Here it is then not beside the change again.
     pair = DifferentialTarget(Side(Toy(), *TERMS), Side(Toy(), *TERMS))
     pair.start(*TERMS, ALONE.config)
     base = Base(pair, select(load("spyre"), ["ALL-R09", "ALL-R03"]))
     of_both = [Broken("ALL-R09", 3, "1 block is lost")]
     of_the_change = [Broken("ALL-R03", 5, "r0 is in no queue")]
-    monkeypatch.setattr("schedproof.gate.judging.base.replay", lambda *a: a[-1](of_both, ALONE))
+
+    def ends(*args):
+        return SimpleNamespace(steps=4, cut_short=bool(args[-1](of_both, ALONE)))
+
+    monkeypatch.setattr("schedproof.gate.judging.base.replay", ends)
     assert base.new(of_both, ALONE) == []
     assert base.new(of_the_change, ALONE) == of_the_change
 
@@ -188,6 +193,24 @@ def test_a_failure_of_the_base_explains_the_same_failure_from_then_on(
 def test_a_crash_of_the_base_explains_no_other_failure(in_one_run, crash):
     found = in_one_run(toy(strangers={4: "x"}), toy(crash=crash))
     assert found == [("ALL-R03", 4)]
+
+
+class DiffersLater(Breaks):
+    """Differs from another toy after it has broken ALL-R03."""
+
+    strangers: Mapping[int, str] = {2: "x"}
+
+    def bend(self, step):
+        super().bend(step)
+        step["reserved_blocks"] += self.number > 4
+
+
+def test_what_differs_after_the_base_was_asked_is_compared(against):
+    judged = against(DiffersLater(), toy(strangers={2: "x"}), corpus=(ALONE,))
+    judged.base._unseen.add("ALL-R03")
+    replay_own(judged)
+    assert judged.results.findings == []
+    assert [*judged.results.compared.differences] == ["bookkeeping: reserved_blocks"]
 
 
 def test_a_failure_to_which_the_base_comes_in_a_later_step_of_the_run_is_not_kept(against):
