@@ -121,6 +121,7 @@ class Base:
         # Excluded rules that are broken in `_run`, and rules that are broken after them.
         self._intended: set[str] = set()
         self._cut = False
+        self._kinds: set[str] = set()  # of the differences so far
         self._steps = 0  # that the base alone has taken; 0 if it could not go on
         self._began = time.monotonic()
 
@@ -247,23 +248,28 @@ class Base:
             return False
         return rule in self.broken_by_base(scenario) and not change.broken
 
-    def ended(self, scenario: Scenario, engine: str, scale: str, judge: bool = True) -> None:
-        """Record how the change and its base differ in the run that has just finished. With
-        `judge`, also record the rules that only the base breaks."""
+    def ended(self, scenario: Scenario, engine: str, scale: str, judge: bool = True) -> list[Noted]:
+        """Record how the change and its base differ in the run that has just finished, and return
+        the first difference of each kind. With `judge`, also record the rules that only the base
+        breaks."""
+        compared, first = self.compared, []
         for difference in self.pair.differences:
-            self.compared.seen[difference.shape] += 1
+            compared.seen[difference.shape] += 1
             after = time.monotonic() - self._began
             noted = Noted(scenario, engine, scale, difference, after)
-            keep_smaller(self.compared.differences, difference.shape, noted)
+            first += [noted] * (difference.kind not in self._kinds)
+            self._kinds.add(difference.kind)
+            keep_smaller(compared.differences, difference.shape, noted)
         if not (judge and self._rules and self.pair.differences):
-            return
+            return first
         same_run = self._run == self.pair.runs
         if same_run and self._cut:
-            return
+            return first
         broken = self._broken if same_run else set()
         for rule in self.broken_by_base(scenario).keys() - broken:
-            self.compared.kept[rule] += 1
-            keep_smaller(self.compared.repaired, rule, Noted(scenario, engine, scale))
+            compared.kept[rule] += 1
+            keep_smaller(compared.repaired, rule, Noted(scenario, engine, scale))
+        return first
 
 
 def _signature(failure: Broken) -> str:

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from ...model.faults import TargetFault
 from ...model.scenario import Scenario
 from ...model.target import ModelTarget, Reply, Target
+from ...properties.checking.difference import Difference
 from ...properties.checking.differential_target import DifferentialTarget, Side
 from ...properties.checking.replay import Outcome
 from ...properties.rules.predicate import Broken
@@ -23,12 +26,13 @@ from ...properties.rules.registry import (
 from ...properties.search.state import Reach
 from ...spec.catalogue import Rule, load
 from ...spec.systems import SYSTEMS
+from ..files.scenario_file import write_scenario
 from ..targets.factory import opened
 from ..targets.pipe import PipeTarget, forking
 from ..targets.probe import ProbeRequest
 from ..targets.target_spec import MEMORY_LIMIT, STEP_LIMIT, TargetSpec, replay_options
 from . import verdict
-from .base import Base, BaseOptions, Compared
+from .base import Base, BaseOptions, Compared, Noted
 from .deviations import Deviations, New, State
 from .profiles import PROFILES, Profile
 from .verdict import Report
@@ -207,10 +211,16 @@ class GateContext:
 
     def ended(self, scenario: Scenario, engine: str, scale: str, judge: bool = True) -> None:
         """Record how the change and its base differ in the run that has just finished, if there
-        is a base."""
-        if self.base is not None:
-            self.base.ended(scenario, engine, scale, judge)
-            self.results.hung |= self.base.hangs
+        is a base. If rules are judged, report the first difference of each kind."""
+        if self.base is None:
+            return
+        for noted in self.base.ended(scenario, engine, scale, judge):
+            difference = noted.difference
+            if self.options.rules and difference is not None and not difference.breaks_rule:
+                _, path = write_differing(self.options, noted, difference)
+                at = f"step {difference.step}, {scale} scale, after {noted.found_after:.1f} s"
+                self.report(verdict.Notice(f"differs {difference.shape}: {at}: {path}"))
+        self.results.hung |= self.base.hangs
 
     def rules_beyond(self, known: Collection[str]) -> list[Rule]:
         """Return the rules that end a run when they are broken: those not in `known`. With a
@@ -233,6 +243,21 @@ class GateContext:
         return ProbeRequest(
             self.target, options.system, options.revision, options.rules, options.fixed
         )
+
+
+def write_differing(
+    options: GateOptions, noted: Noted, difference: Difference
+) -> tuple[Scenario, Path]:
+    """Write the scenario of a difference to a file, and return it with its name and origin."""
+    assert options.base is not None
+    title = f"{difference.kind} between {options.spec.text} and {options.base.spec.text}"
+    origin = {
+        "engine": noted.engine or "hypothesis",
+        "note": f"{title}: {difference.message}",
+        "seed": options.seed if noted.engine != "corpus" else None,
+    }
+    named = replace(noted.scenario, name=title, origin=origin)
+    return named, write_scenario(named, options.out, f"diff-{difference.kind}")
 
 
 def shrink_model_of(target: Target, system: str, version: str) -> Target | None:

@@ -1,24 +1,29 @@
 """A gate against a base counts what the base keeps and the change breaks, and nothing else."""
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
 
 from schedproof.gate.compare.change import changes_of
+from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.gate.judging import initial_replays
 from schedproof.gate.judging.base import Base, BaseOptions, Compared, Noted
 from schedproof.gate.judging.context import GateContext
 from schedproof.gate.judging.findings import Place, shrink_and_keep
 from schedproof.gate.judging.initial_replays import replay_own
 from schedproof.gate.judging.judge import judge
+from schedproof.gate.judging.verdict import Notice
 from schedproof.gate.targets import probe as probing
 from schedproof.gate.targets.target_spec import TargetSpec
 from schedproof.model.faults import TargetCrashed
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.properties.checking.differential_target import DifferentialTarget, Side
+from schedproof.properties.checking.replay import replay
 from schedproof.properties.rules.predicate import Broken
 from schedproof.spec.catalogue import load, select
 
@@ -124,6 +129,26 @@ def test_each_kind_of_difference_is_one_entry_with_the_command_that_shows_it(aga
     assert decision.what == "bookkeeping: reserved_blocks"
     assert decision.runs > 1
     assert decision.replay == f"schedproof replay {decision.scenario} --target toy --base base"
+
+
+def test_the_first_difference_of_a_kind_is_a_notice_at_once(against):
+    told = []
+    judged = against(ShowsMore(), Toy())
+    judged.report = told.append
+    verdict = judge(judged, changes_of)
+    [line] = [event.text for event in told if getattr(event, "text", "").startswith("differs")]
+    words, _, file = line.rpartition(": ")
+    assert re.fullmatch(
+        r"differs bookkeeping: reserved_blocks: step \d+, small scale, after \d+\.\d s", words
+    )
+    assert told[told.index(Notice(line)) - 1].runs <= 1
+    scenario = read_scenario(Path(file))
+    assert difference_in(judged, scenario) == verdict.decisions[0].what
+
+
+def difference_in(judged, scenario):
+    replay(judged.target, scenario, ())
+    return judged.base.pair.difference.shape
 
 
 def test_a_rule_that_the_base_breaks_elsewhere_is_still_searched_for(against):
