@@ -43,8 +43,9 @@ def serve_forks() -> None:
             importlib.import_module(module)
     gc.freeze()
     gc.enable()
-    if os.path.isdir(THREADS) and len(os.listdir(THREADS)) > 1:
-        sys.exit("a fork would lack the threads that an import has started")
+    # A fork would lack the threads that an import has started. Only Linux shows them.
+    if not os.path.isdir(THREADS) or len(os.listdir(THREADS)) > 1:
+        sys.exit("this process cannot be forked")
     listener = socket.socket(fileno=int(number))
     while True:
         connection, _ = listener.accept()
