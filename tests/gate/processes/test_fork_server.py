@@ -16,6 +16,7 @@ from schedproof.model.faults import TargetDied, TargetHung, TargetNotStarted
 from ..targets.test_pipe import NEEDS_PROC, PATIENT, SHORT, is_gone
 from .forked_engine import digest_of
 
+pytestmark = NEEDS_PROC
 COMMAND = [sys.executable, str(Path(__file__).with_name("forked_engine.py"))]
 LEAVES = "subprocess.Popen(['sleep', '600'], start_new_session=True).pid"
 
@@ -97,7 +98,6 @@ def test_a_scheduler_that_cannot_be_imported_is_not_started(target):
         assert "ZeroDivisionError" in refused.value.stderr_tail
 
 
-@NEEDS_PROC
 @pytest.mark.parametrize(
     "strike", ["None", "os.kill(os.getppid(), signal.SIGKILL)", "os.kill(os.getppid(), 19)"]
 )
@@ -114,7 +114,6 @@ def test_what_a_fork_has_left_behind_is_over_when_it_is(pair, strike, monkeypatc
     assert base.step()["change"] == "base"
 
 
-@NEEDS_PROC
 def test_the_forks_end_with_their_server(target):
     with target("change") as change:
         with forking([change]) as change.forks:
