@@ -101,6 +101,7 @@ class Base:
     Attributes:
         excluded: the rules that the change breaks on purpose. They are checked anyway, because a
             failure that follows an intended difference may be its consequence.
+        began: when the first run began, as `time.monotonic` counts.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class Base:
         self._cut = False
         self._kinds: set[str] = set()  # of the differences so far
         self._steps = 0  # that the base alone has taken; 0 if it could not go on
-        self._began = time.monotonic()
+        self.began = time.monotonic()
 
     @property
     def hangs(self) -> bool:
@@ -255,7 +256,7 @@ class Base:
         compared, first = self.compared, []
         for difference in self.pair.differences:
             compared.seen[difference.shape] += 1
-            after = time.monotonic() - self._began
+            after = time.monotonic() - self.began
             noted = Noted(scenario, engine, scale, difference, after)
             first += [noted] * (difference.kind not in self._kinds)
             self._kinds.add(difference.kind)
