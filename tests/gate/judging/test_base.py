@@ -314,7 +314,7 @@ def test_a_failure_that_the_base_has_with_a_request_fewer_is_not_the_changes(aga
     beside = replace(ALONE.requests[0], id="r1", prompt=(("r1", 5),))
     seeds = {"two": replace(ALONE, requests=(*ALONE.requests, beside))}
     monkeypatch.setattr(initial_replays, "seed_corpus", lambda *_: seeds)
-    monkeypatch.setattr(initial_replays, "by_length", lambda _: {})
+    monkeypatch.setattr(initial_replays, "shortest_first", lambda _: {})
 
     def judged(base):
         verdict = judge(against(Lonelier(), base, examples=1, corpus_steps=99), changes_of)
