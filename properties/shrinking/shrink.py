@@ -70,6 +70,9 @@ def simpler(scenario: Scenario) -> Iterator[Scenario]:
         yield replace(scenario, requests=earlier, events=events)
     yield from _fewer_events(scenario)
     yield from _plainer_options(scenario)
+    plain = tuple([replace(request, accepted=(), **OF_FEATURES) for request in requests])
+    if plain != requests:
+        yield replace(scenario, requests=plain)
     block = int(scenario.config.get("block_size", 64))
     for index in reversed(range(len(requests))):
         for plainer in simpler_requests(requests[index], block):
