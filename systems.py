@@ -139,6 +139,7 @@ def register_builtin() -> None:
             followed_by={"documented": PREEMPTS},
             features=f"{PROPERTIES}.generic.history:FEATURES",
             request_features=f"{PROPERTIES}.generic.strategies",
+            facts=f"{PROPERTIES}.generic.explanations:facts",
             neutral="schedproof.model.generic.model:NEUTRAL",
             builds_on="vllm",
         )

@@ -23,7 +23,8 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     version. `blocks`: for each request, a list of blocks for each group of the KV cache. The worker
     appends the list to the request's block table; if the request is sent in full, the list replaces
     the table. `tokens`: if tokens are sent to the first stage of a pipeline, how many tokens of
-    each request this stage then knows, including drafts.
+    each request this stage then knows, including drafts. `copies`: blocks that the worker copies
+    before it computes the step, each as a pair of the block and the block that becomes its copy.
     """
 
     computed: dict[str, Count]
@@ -32,6 +33,7 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     blocks: dict[str, tuple[tuple[Count, ...], ...]] = msgspec.field(default_factory=dict)
     tokens: dict[str, Count] = msgspec.field(default_factory=dict)
     dropped: Ids = ()
+    copies: tuple[tuple[Count, Count], ...] = ()
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

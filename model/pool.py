@@ -14,6 +14,19 @@ Content = tuple[Segment, ...]
 NOTHING_CACHED: Mapping[Content, tuple[int, ...]] = {}
 
 
+class Names(NamedTuple):
+    """The names of blocks that may have several, because a hit may end inside a block.
+
+    `of` maps each block that can be found to its names. `new` are names of states that the current
+    step has yet to compute. `copied` lists what it copies: the number of the group, the block, and
+    the block that becomes its copy. Both stay in use until the decision is made.
+    """
+
+    of: Mapping[int, tuple[Content, ...]] = {}
+    new: frozenset[Content] = frozenset()
+    copied: tuple[tuple[int, int, int], ...] = ()
+
+
 class Pool(NamedTuple):
     """The free blocks in the order in which they are handed out: `head`, then those never used,
     then `tail`.
@@ -21,7 +34,7 @@ class Pool(NamedTuple):
     Blocks never used have the numbers from `fresh` to `size`, or from `fresh` on if `size` is None.
     `tail` pairs each block with its content, or with None if the block cannot be found. `cached`
     maps a content to the blocks that hold it, free or in use, in the order in which they were
-    filled.
+    filled. `names` is None if each block has only one name.
 
     Every block is in the pool or held by a request, so none is lost (ALL-R09): blocks leave the
     pool only by `take` and return only by `give_back`.
@@ -32,6 +45,7 @@ class Pool(NamedTuple):
     fresh: int = 1
     tail: tuple[tuple[int, Content | None], ...] = ()
     cached: Mapping[Content, tuple[int, ...]] = NOTHING_CACHED
+    names: Names | None = None
 
 
 def free_blocks(pool: Pool) -> int | None:
@@ -65,7 +79,7 @@ def take(pool: Pool, count: int) -> tuple[tuple[int, ...], Pool]:
     be hit, because it will be overwritten (ALL-R11)."""
     if count <= 0:
         return (), pool
-    size, head, fresh, tail, cached = pool
+    size, head, fresh, tail, cached, names = pool
     taken = head[:count]
     never_used = count - len(taken)
     if size is not None:
@@ -73,8 +87,11 @@ def take(pool: Pool, count: int) -> tuple[tuple[int, ...], Pool]:
     taken += tuple(range(fresh, fresh + never_used))
     evicted = tail[: count - len(taken)]
     taken += tuple([block for block, _ in evicted])
+    if names is not None:
+        pool = nameless(pool, [block for block, _ in evicted])
+        cached, names = pool.cached, pool.names
     cached = _without(cached, evicted)
-    return taken, Pool(size, head[count:], fresh + never_used, tail[len(evicted) :], cached)
+    return taken, Pool(size, head[count:], fresh + never_used, tail[len(evicted) :], cached, names)
 
 
 def touch(pool: Pool, blocks: Iterable[int]) -> Pool:
@@ -95,24 +112,67 @@ def give_back(
     others.
     """
     given = tuple(blocks)
+    if pool.names is not None:
+        given = tuple([(block, first_name(pool, block)) for block, _ in given])
     if not nameless_first:
         return pool if pool.size is None else pool._replace(tail=pool.tail + given)
     nameless = tuple([block for block, content in given if content is None])
     if pool.size is None:  # the tail of an unbounded pool is never handed out
         return pool._replace(head=nameless + pool.head)
     named = tuple([entry for entry in given if entry[1] is not None])
-    return Pool(pool.size, nameless + pool.head, pool.fresh, pool.tail + named, pool.cached)
+    return pool._replace(head=nameless + pool.head, tail=pool.tail + named)
 
 
 def publish(pool: Pool, filled: Iterable[tuple[int, Content]]) -> Pool:
     """Return the pool in which each block of `filled` can be found by its content."""
+    if pool.names is not None:
+        for block, content in filled:  # a full block is no longer found by a part of its content
+            pool = with_name(nameless(pool, [block]), block, content)
+        return pool
     cached = dict(pool.cached)
     for block, content in filled:
         cached[content] = (*cached.get(content, ()), block)
     return pool._replace(cached=cached)
 
 
+def first_name(pool: Pool, block: int) -> Content | None:
+    return pool.names.of.get(block, (None,))[0] if pool.names else None
+
+
+def with_name(pool: Pool, block: int, content: Content) -> Pool:
+    """Return the pool, with a further name for a block. Names of fewer tokens than the new one are
+    dropped, unless a longer one comes first."""
+    if pool.names is None or content in pool.names.of.get(block, ()):
+        return pool
+    first = first_name(pool, block)
+    if first is not None and tokens_of(first) < tokens_of(content):
+        pool = nameless(pool, [block])
+    assert pool.names is not None
+    of = {**pool.names.of, block: (*pool.names.of.get(block, ()), content)}
+    cached = {**pool.cached, content: (*pool.cached.get(content, ()), block)}
+    return pool._replace(cached=cached, names=pool.names._replace(of=of))
+
+
+def nameless(pool: Pool, blocks: Iterable[int]) -> Pool:
+    """Return the pool in which these blocks can no longer be found by any of their names."""
+    if pool.names is None:
+        return pool
+    of = dict(pool.names.of)
+    named = [(block, content) for block in blocks for content in of.pop(block, ())]
+    return pool._replace(cached=_without(pool.cached, named), names=pool.names._replace(of=of))
+
+
+def tokens_of(content: Content) -> int:
+    return sum(length for _, length in content)
+
+
 def forget(pool: Pool, content: Content, block: int) -> Pool:
+    if pool.names is not None and content in pool.names.of.get(block, ()):
+        kept = tuple([name for name in pool.names.of[block] if name != content])
+        of = {**pool.names.of, block: kept} if kept else {**pool.names.of}
+        if not kept:
+            del of[block]
+        pool = pool._replace(names=pool.names._replace(of=of))
     return pool._replace(cached=_without(pool.cached, ((block, content),)))
 
 

@@ -30,6 +30,7 @@ from schedproof.spec.catalogue import load
 from schedproof.spec.systems import SYSTEMS
 
 from .command_line import runner
+from .gate.web.base.browser import browser
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(
@@ -313,6 +314,33 @@ def test_the_site_loads_nothing_from_the_network_and_its_blocks_are_blocks(site)
     for style in site.rglob("*.css"):
         assert not re.search(r"url\(\W?(?:https?:)?//", style.read_text(encoding="utf-8"))
     assert read >= 12
+
+
+GENERATED = {"reference/lemmas.html"}  # one table, made by a tool
+
+
+@pytest.mark.slow
+def test_on_a_phone_every_page_is_short_and_a_link_opens_its_section(site):
+    """Sections of long pages are folded; what is generated may be longer."""
+    with browser() as chromium:
+        context = chromium.new_context(viewport={"width": 400, "height": 900})
+        tab = context.new_page()
+        sizes = {}
+        for page in site.rglob("*.html"):
+            tab.goto(page.as_uri(), wait_until="domcontentloaded")
+            root = "document.documentElement"
+            sizes[page.relative_to(site).as_posix()] = (
+                tab.evaluate(f"{root}.scrollHeight"),
+                tab.evaluate(f"{root}.scrollWidth"),
+            )
+        too_long = {name for name, (height, _) in sizes.items() if height > 15_000}
+        assert too_long <= GENERATED
+        assert {name for name, (_, width) in sizes.items() if width > 400} == set()
+        heading = "v24-sessions-wait-for-each-others-blocks"
+        tab.goto(f"{(site / 'findings' / 'vllm-features.html').as_uri()}#{heading}")
+        section = tab.locator("details.section", has=tab.locator(f"#{heading}"))
+        assert section.evaluate("one => one.open")
+        assert tab.locator("details.section[open]").count() == 1
 
 
 def test_the_readme_counts_the_rules_of_the_catalogue():

@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from ...model.errors import InputError
 from ...model.faults import ConfigRefused, TargetCrashed
 from ...model.systems import check_system
 from ...spec.catalogue import load
@@ -59,9 +60,9 @@ BUDGETS = "; ".join(
 )
 
 
-OUR_OWN = (
-    "you named no target, so this judges schedproof's own model of Spyre; to judge your own "
-    "scheduler, run `schedproof gate MODULE:FACTORY`, or start with `schedproof init`"
+NO_TARGET = (
+    "none named; valid: MODULE:FACTORY for your own scheduler (`schedproof init` writes an "
+    "adapter), a release (vllm==0.33.0), or model, schedproof's own model of Spyre"
 )
 
 
@@ -204,12 +205,12 @@ def command(
         by_design=known.by_design,
         extra_rules=extra_rules,
     )
+    if is_unset(context, "target") and not system_named and revision is None:
+        raise InputError("TARGET", NO_TARGET)
     if beside is not None:
         own = base_options(beside, options.system, options.revision)
         options = replace(options, base=own, compare_with=compare_with)
     console = output.make_console()
-    if is_unset(context, "target") and not system_named and revision is None:
-        output.notice(console)(OUR_OWN)
     printer = Terminal if beside is None else ChangeReporter
     page_of_all = FileReport(html_file, catalogue, gate_page) if html_file is not None else None
     finish = no_fields if beside is None else changes_of

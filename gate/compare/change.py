@@ -9,7 +9,6 @@ from rich.markup import escape
 
 from ...model.errors import InputError
 from ...model.faults import TargetFault
-from ...properties.checking.difference import CRASH, HANG
 from ...properties.shrinking.shrink import shrink
 from ...spec.catalogue import Rule
 from ..console import INCONCLUSIVE, output
@@ -72,8 +71,7 @@ def _decisions(gate: GateContext) -> list[Change]:
             kept.seen,
         )
         for kept in keep_differences(gate, MOST)
-        # A crash or a hang of the change already appears as a broken rule.
-        if kept.difference.kind not in (CRASH, HANG) or kept.difference.message.startswith("B")
+        if not kept.difference.breaks_rule
     ]
 
 

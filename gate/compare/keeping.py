@@ -21,7 +21,7 @@ from ...properties.shrinking.shrink import HANG_ATTEMPTS, shrink, until
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE
 from ..files.scenario_file import write_scenario
 from ..judging.base import Noted
-from ..judging.context import GateContext
+from ..judging.context import GateContext, write_differing
 from ..judging.verdict import EngineRun, TargetInfo
 
 FORMAT = "schedproof/diff@1"
@@ -202,17 +202,8 @@ def difference_in(
 
 
 def write_difference(gate: GateContext, kept: KeptDifference) -> KeptDifference:
-    options, noted, difference = gate.options, kept.noted, kept.difference
-    assert options.base is not None
-    title = f"{difference.kind} between {options.spec.text} and {options.base.spec.text}"
-    origin = {
-        "engine": noted.engine or "hypothesis",
-        "note": f"{title}: {difference.message}",
-        "seed": options.seed if noted.engine != "corpus" else None,
-    }
-    named = replace(noted.scenario, name=title, origin=origin)
-    path = write_scenario(named, options.out, f"diff-{difference.kind}")
-    return kept._replace(noted=noted._replace(scenario=named), path=str(path))
+    named, path = write_differing(gate.options, kept.noted, kept.difference)
+    return kept._replace(noted=kept.noted._replace(scenario=named), path=str(path))
 
 
 def finding_of(gate: GateContext, kept: KeptDifference) -> DiffFinding:

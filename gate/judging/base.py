@@ -101,6 +101,7 @@ class Base:
     Attributes:
         excluded: the rules that the change breaks on purpose. They are checked anyway, because a
             failure that follows an intended difference may be its consequence.
+        began: when the first run began, as `time.monotonic` counts.
     """
 
     def __init__(
@@ -121,7 +122,9 @@ class Base:
         # Excluded rules that are broken in `_run`, and rules that are broken after them.
         self._intended: set[str] = set()
         self._cut = False
-        self._began = time.monotonic()
+        self._kinds: set[str] = set()  # of the differences so far
+        self._steps = 0  # that the base alone has taken; 0 if it could not go on
+        self.began = time.monotonic()
 
     @property
     def hangs(self) -> bool:
@@ -149,6 +152,8 @@ class Base:
             to_the_end = any(failure.rule == COMPLETION for failure in unknown)
             last_step = None if later else unknown[0].step
             failures = self.failures_of_base(scenario, last_step, to_the_end)
+            if alike:  # unless the base had to go on, it is now where the change is
+                self.pair.rejoin(self._steps)
             shared = [failure for failure in unknown if self._explained(failure, failures)]
         new = [failure for failure in unknown if failure not in shared]
         self.compared.shared.update({failure.rule for failure in shared} - {*self._shared.values()})
@@ -197,6 +202,7 @@ class Base:
         bound of completion (ALL-R06).
         """
         self.pair.part()
+        self._steps = 0
         failures: list[Broken] = []
         left = STANDSTILL
 
@@ -209,9 +215,11 @@ class Base:
             return broken if ends else []
 
         try:
-            replay(self.pair.sides[1].target, scenario, self._rules, None, last_step, collect)
+            base = self.pair.sides[1].target
+            outcome = replay(base, scenario, self._rules, None, last_step, collect)
         except (ConfigRefused, InputError):
             return []
+        self._steps = 0 if outcome.cut_short else outcome.steps
         return failures
 
     def broken_by_base(self, scenario: Scenario) -> dict[str, Broken]:
@@ -241,23 +249,30 @@ class Base:
             return False
         return rule in self.broken_by_base(scenario) and not change.broken
 
-    def record_run(self, scenario: Scenario, engine: str, scale: str, judge: bool = True) -> None:
-        """Record how the change and its base differ in the run that has just finished. With
-        `judge`, also record the rules that only the base breaks."""
+    def record_run(
+        self, scenario: Scenario, engine: str, scale: str, judge: bool = True
+    ) -> list[Noted]:
+        """Record how the change and its base differ in the run that has just finished, and return
+        the first difference of each kind. With `judge`, also record the rules that only the base
+        breaks."""
+        compared, first = self.compared, []
         for difference in self.pair.differences:
-            self.compared.seen[difference.shape] += 1
-            after = time.monotonic() - self._began
+            compared.seen[difference.shape] += 1
+            after = time.monotonic() - self.began
             noted = Noted(scenario, engine, scale, difference, after)
-            keep_smaller(self.compared.differences, difference.shape, noted)
+            first += [noted] * (difference.kind not in self._kinds)
+            self._kinds.add(difference.kind)
+            keep_smaller(compared.differences, difference.shape, noted)
         if not (judge and self._rules and self.pair.differences):
-            return
+            return first
         same_run = self._run == self.pair.runs
         if same_run and self._cut:
-            return
+            return first
         broken = self._broken if same_run else set()
         for rule in self.broken_by_base(scenario).keys() - broken:
-            self.compared.kept[rule] += 1
-            keep_smaller(self.compared.repaired, rule, Noted(scenario, engine, scale))
+            compared.kept[rule] += 1
+            keep_smaller(compared.repaired, rule, Noted(scenario, engine, scale))
+        return first
 
 
 def _signature(failure: Broken) -> str:

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from ...model.faults import TargetFault
 from ...model.scenario import Scenario
 from ...model.target import ModelTarget, Reply, Target
+from ...properties.checking.difference import Difference
 from ...properties.checking.differential_target import DifferentialTarget, Side
 from ...properties.checking.replay import Outcome
 from ...properties.rules.predicate import Broken
@@ -23,12 +26,13 @@ from ...properties.rules.registry import (
 from ...properties.search.state import Reach
 from ...spec.catalogue import Rule, load
 from ...spec.systems import SYSTEMS
+from ..files.scenario_file import write_scenario
 from ..targets.factory import opened
-from ..targets.pipe import PipeTarget
+from ..targets.pipe import PipeTarget, forking
 from ..targets.probe import ProbeRequest
 from ..targets.target_spec import MEMORY_LIMIT, STEP_LIMIT, TargetSpec, replay_options
 from . import verdict
-from .base import Base, BaseOptions, Compared
+from .base import Base, BaseOptions, Compared, Noted
 from .deviations import Deviations, New, State
 from .profiles import PROFILES, Profile
 from .verdict import Report
@@ -55,6 +59,7 @@ class GateOptions:
         compare_with: the revision whose model runs alongside the target, "none", or None for the
             default.
         fixed: the configuration keys that have the same value in every run, with that value.
+        forks: the socket of the server that forks the targets' processes.
     """
 
     spec: TargetSpec
@@ -80,6 +85,7 @@ class GateOptions:
     compare_with: str | None = None
     fixed: Mapping[str, Any] = field(default_factory=dict, hash=False)
     base: BaseOptions | None = None
+    forks: Path | None = None
 
     @property
     def profile(self) -> Profile:
@@ -204,11 +210,17 @@ class GateContext:
         return new
 
     def record_run(self, scenario: Scenario, engine: str, scale: str, judge: bool = True) -> None:
-        """Record how the change and its base differ in the run that has just finished. Without a
-        base, do nothing."""
-        if self.base is not None:
-            self.base.record_run(scenario, engine, scale, judge)
-            self.results.hung |= self.base.hangs
+        """Record how the change and its base differ in the run that has just finished. If rules
+        are judged, report the first difference of each kind. Without a base, do nothing."""
+        if self.base is None:
+            return
+        for noted in self.base.record_run(scenario, engine, scale, judge):
+            difference = noted.difference
+            if self.options.rules and difference is not None and not difference.breaks_rule:
+                _, path = write_differing(self.options, noted, difference)
+                at = f"step {difference.step}, {scale} scale, after {noted.found_after:.1f} s"
+                self.report(verdict.Notice(f"differs {difference.shape}: {at}: {path}"))
+        self.results.hung |= self.base.hangs
 
     def rules_beyond(self, known: Collection[str]) -> list[Rule]:
         """Return the rules to check in a run: those that are not in `known` and, with a base, also
@@ -233,6 +245,21 @@ class GateContext:
         )
 
 
+def write_differing(
+    options: GateOptions, noted: Noted, difference: Difference
+) -> tuple[Scenario, Path]:
+    """Write the scenario of a difference to a file, and return it with its name and origin."""
+    assert options.base is not None
+    title = f"{difference.kind} between {options.spec.text} and {options.base.spec.text}"
+    origin = {
+        "engine": noted.engine or "hypothesis",
+        "note": f"{title}: {difference.message}",
+        "seed": options.seed if noted.engine != "corpus" else None,
+    }
+    named = replace(noted.scenario, name=title, origin=origin)
+    return named, write_scenario(named, options.out, f"diff-{difference.kind}")
+
+
 def shrink_model_of(target: Target, system: str, version: str) -> Target | None:
     """Return the model of the release that the target reports, or None if there is no such
     model."""
@@ -249,11 +276,13 @@ def shrink_model_of(target: Target, system: str, version: str) -> Target | None:
 
 
 class OpenedGate(NamedTuple):
-    """The target of a gate, or a target and its base, with their stderr."""
+    """The target of a gate, or a target and its base, with their stderr. `forks` is the socket of
+    the server that forks their processes."""
 
     target: Target
     stderr: Callable[[], str]
     base: Base | None = None
+    forks: Path | None = None
 
 
 @contextmanager
@@ -261,7 +290,7 @@ def opened_gate(
     options: GateOptions, *, offline: bool, notice: Callable[[str], None] = lambda _: None
 ) -> Iterator[OpenedGate]:
     specs = [options.spec, *([options.base.spec] if options.base else [])]
-    with ExitStack() as stack:
+    with ExitStack() as server, ExitStack() as stack:
         installed = [
             stack.enter_context(
                 opened(
@@ -276,12 +305,17 @@ def opened_gate(
             )
             for spec in specs
         ]
+        pipes = [one.target for one in installed if isinstance(one.target, PipeTarget)]
+        forks = options.forks
+        if forks is None and len(specs) == len(pipes) and len(specs) * options.jobs > 1:
+            forks = server.enter_context(forking(pipes))
+        for pipe in pipes:
+            pipe.forks = forks
         if options.base is None:
-            yield OpenedGate(*installed[0])
+            yield OpenedGate(*installed[0], forks=forks)
             return
-        for gate_target in installed:  # so that both targets load at the same time
-            if isinstance(gate_target.target, PipeTarget):
-                gate_target.target.begin()
+        for pipe in pipes:  # so that both targets load at the same time
+            pipe.begin()
         sides = [
             Side(gate_target.target, *terms, stderr=gate_target.stderr)
             for gate_target, terms in zip(installed, options.base.terms, strict=True)
@@ -291,5 +325,5 @@ def opened_gate(
         excluded = [rule for rule in catalogue if rule.id in options.excluded]
         base = Base(pair, options.rules, excluded)
         yield OpenedGate(
-            pair, lambda: "".join(gate_target.stderr() for gate_target in installed), base
+            pair, lambda: "".join(gate_target.stderr() for gate_target in installed), base, forks
         )

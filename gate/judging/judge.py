@@ -2,8 +2,10 @@
 
 import datetime
 import json
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,7 @@ def run_gate(
     """
     set_hypothesis_home()
     with opened_gate(options, offline=options.offline, notice=notice) as subject:
+        options = replace(options, forks=subject.forks)
         gate = GateContext(
             options, subject.target, report, subject.stderr, deviations, base=subject.base
         )
@@ -115,6 +118,7 @@ def _announce(gate: GateContext, capabilities: Capabilities) -> verdict.TargetIn
         gate.report(Notice(line))
     if gate.base is not None:  # the target's refusals have been reported above
         gate.base.pair.coverage.refused.clear()
+        gate.base.began = time.monotonic()
     gate.version = started.version
     gate.shrink_model = shrink_model_of(gate.target, options.system, started.version)
     gate.deviations.begin(started.name, started.version)

@@ -31,7 +31,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -77,7 +77,7 @@ class WatchedProcess(subprocess.Popen[bytes]):
                     env=env,
                 )
             self.leader = self._read_leader(report)
-            self._handle = _pidfd(self.leader)
+            self._handle = pidfd(self.leader)
         except BaseException:
             self._lifeline.close()
             raise
@@ -179,42 +179,57 @@ def main() -> None:
     lifeline, report, command = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     for descriptor in (lifeline, report):
         os.set_inheritable(descriptor, False)
+    stand_between(lifeline, report, end_as)
+    try:
+        os.execvp(command[0], [*command])
+    except OSError as error:
+        os.write(report, b" %d" % (error.errno or 1))
+        os._exit(127)
+
+
+def stand_between(
+    lifeline: int, report: int, end: Callable[[int], None], own: Sequence[int] = ()
+) -> None:
+    """Turn this process into the outer watchdog, and return only in the process to be watched.
+
+    `end` ends the outer watchdog, and gets the status of the watched process. Only the outer
+    watchdog keeps the lifeline and the descriptors `own`.
+    """
     for number in STOPS:  # only the end of the command ends the watchdog
         signal.signal(number, signal.SIG_IGN)
     _adopt_orphans()
     outer, inner = socket.socketpair()
     if (child := os.fork()) == 0:
-        os.close(lifeline)
+        for descriptor in (lifeline, *own):
+            os.close(descriptor)
         outer.close()
         _adopt_orphans()
-        lifeline = inner.fileno()
         inner.recv(1)  # the outer one has closed the report
-        leader = _start(command, report, inner)
-    else:
+        if leader := _start(report, inner):
+            _watch(inner.fileno(), leader, leader, end_as)
         inner.close()
-        os.close(report)
-        outer.send(b"s")
-        leader = int(outer.recv(32) or 0)
-    if leader:
-        _release_streams()
-        _watch(lifeline, child or leader, leader)
+        return
+    inner.close()
+    os.close(report)
+    outer.send(b"s")
+    if not (leader := int(outer.recv(32) or 0)):
+        os._exit(0)
+    _watch(lifeline, child, leader, end)
 
 
-def _start(command: Sequence[str], report: int, outer: socket.socket) -> int:
-    """Start the command, tell the outer watchdog its process id, and return the id."""
+def _start(report: int, outer: socket.socket) -> int:
+    """Fork the process to be watched, tell the outer watchdog its id, and return the id. In the
+    process itself, return 0."""
     ready, release = os.pipe()
     if (leader := os.fork()) == 0:
         os.setsid()
         os.write(report, b"%d" % os.getpid())
         os.close(release)
         os.read(ready, 1)  # ends when the inner watchdog has closed its copies of both pipes
+        os.close(ready)
         for number in STOPS:
             signal.signal(number, signal.SIG_DFL)
-        try:
-            os.execvp(command[0], [*command])
-        except OSError as error:
-            os.write(report, b" %d" % (error.errno or 1))
-            os._exit(127)
+        return 0
     outer.send(b"%d" % leader)
     os.close(report)
     os.close(release)
@@ -222,14 +237,15 @@ def _start(command: Sequence[str], report: int, outer: socket.socket) -> int:
     return leader
 
 
-def _watch(lifeline: int, child: int, leader: int) -> None:
+def _watch(lifeline: int, child: int, leader: int, end: Callable[[int], None]) -> None:
+    _release_streams()
     child_ended = _child_pipe()
     while (status := _reap(child, leader)) is None:
         if lifeline in select.select([lifeline, child_ended], [], [])[0]:
             break
         os.read(child_ended, 4096)
     _kill_all(leader)
-    _end_as(status or 0)
+    end(status or 0)
 
 
 def _adopt_orphans() -> None:
@@ -303,14 +319,14 @@ def _descendants(ancestor: int) -> list[int]:
     return family[1:]
 
 
-def _pidfd(process: int) -> int | None:
+def pidfd(process: int) -> int | None:
     try:
         return os.pidfd_open(process)
     except (OSError, AttributeError):  # the process has ended, or the system lacks pidfds
         return None
 
 
-def _end_as(status: int) -> None:
+def end_as(status: int) -> None:
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         with suppress(OSError):  # SIGKILL has no handler

@@ -54,7 +54,7 @@ def opened(
     if spec.is_model:
         yield Opened(ModelTarget(spec.formula), lambda: "")
         return
-    command, env = _command(spec, imports, offline=offline, report=report)
+    command, env, slow = _command(spec, imports, offline=offline, report=report)
     env = {**(os.environ if env is None else env)}
     env.pop(coverage.VARIABLE, None)  # another gate may have started this process
     env.pop("PYTHONOPTIMIZE", None)  # an engine's failed assertions are findings
@@ -66,6 +66,7 @@ def opened(
         folder=folder if spec.kind in ("factory", "command") else None,
         step_limit=step_limit,
         memory_limit=memory_limit,
+        imports=slow,
     )
     try:
         with pipe:
@@ -141,22 +142,24 @@ def _stdout_to_stderr() -> Iterator[None]:
 
 def _command(
     spec: TargetSpec, imports: Sequence[str], *, offline: bool, report: Callable[[str], None]
-) -> tuple[Sequence[str], Mapping[str, str] | None]:
+) -> tuple[Sequence[str], Mapping[str, str] | None, Sequence[str]]:
+    """Return the command and the environment of a target, and the modules that a fork server may
+    import for it."""
     if spec.kind == "command":
-        return spec.command, None
+        return spec.command, None, ()
     release = spec.release
     if spec.checkout is not None:
         package = spec.checkout.package
         if package is None:
-            return checkouts.command_of(spec.checkout, spec.folder)
+            return *checkouts.command_of(spec.checkout, spec.folder), ()
         release = checkouts.release_of(package, spec.checkout, spec.folder)
     if release is not None:
         prepared = releases.prepare(release, spec.scheduler, offline=offline, report=report)
         more = {BEYOND_START_UP: "1"} if spec.beyond_start_up else {}
         more |= {OWN_CLASS: "1"} if spec.is_base else {}
-        return prepared.command, prepared.env | more
+        return prepared.command, prepared.env | more, prepared.imports
     # Call the user's factory in a separate process, because it may hang, exit or print.
     paths = [*imports, os.environ.get("PYTHONPATH", "")]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     # With -P, Python does not import a schedproof folder or a random.py from the working directory.
-    return [sys.executable, "-P", "-m", "schedproof", "serve", spec.text], env
+    return [sys.executable, "-P", "-m", "schedproof", "serve", spec.text], env, ()

@@ -14,7 +14,7 @@ import subprocess
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Self, cast
 
@@ -30,6 +30,7 @@ from ...model.faults import (
     excerpt,
 )
 from ..files.disk import check_unique
+from ..processes.fork_server import ForkedProcess, fork_server
 from ..processes.watchdog import WatchedProcess
 from .target_spec import MEMORY_LIMIT
 
@@ -77,9 +78,10 @@ class Child:
         folder: Path | None,
         stderr: Tail,
         memory_limit: int,
+        forked: ForkedProcess | None,
     ) -> None:
         pipe = subprocess.PIPE
-        self._process = WatchedProcess(
+        self._process = forked or WatchedProcess(
             command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, cwd=folder, env=env
         )
         self._stdin = cast(IO[bytes], self._process.stdin)
@@ -233,6 +235,9 @@ class PipeTarget:
     includes the imports. Later calls of `start` get `step_limit` or 30 s, whichever is greater.
     Every other operation gets `step_limit`. `memory_limit` (MiB resident) applies to the process
     itself, if the system reports it (Linux).
+
+    A fork server may import the modules `imports` for the process. If `forks` is the socket of such
+    a server, the process is forked from it; otherwise, or if the server fails, it is started anew.
     """
 
     def __init__(
@@ -244,10 +249,13 @@ class PipeTarget:
         start_limit: float = 120.0,
         step_limit: float = 10.0,
         memory_limit: int = MEMORY_LIMIT,
+        imports: Sequence[str] = (),
     ) -> None:
         if not command:
             raise ValueError("the command of a target needs at least one word")
         self.command = tuple(command)
+        self.imports = imports
+        self.forks: Path | None = None
         self._env = env
         self._folder = folder
         self._start_limit = start_limit
@@ -319,8 +327,15 @@ class PipeTarget:
 
     def _spawn(self) -> Child:
         self._stderr = Tail()
+        forked = None
+        if self.forks is not None:
+            with contextlib.suppress(OSError):
+                forked = ForkedProcess(self.forks, self._env or {}, self._start_limit)
         try:
-            child = Child(self.command, self._env, self._folder, self._stderr, self._memory_limit)
+            child = Child(
+                *(self.command, self._env, self._folder),
+                *(self._stderr, self._memory_limit, forked),
+            )
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise TargetNotStarted(self.command, why, "") from None
@@ -355,6 +370,18 @@ class PipeTarget:
         if child is not None:
             child.end(nicely=nicely)
             self._forget.detach()
+
+
+@contextlib.contextmanager
+def forking(pipes: Sequence[PipeTarget]) -> Iterator[Path | None]:
+    """Start a server that can fork the processes of all these targets, and yield its socket, or
+    None if there is no such server."""
+    kinds = {(pipe.command, tuple(pipe.imports)) for pipe in pipes}
+    if len(kinds) != 1 or not pipes[0].imports:
+        yield None
+        return
+    with fork_server(pipes[0].command, pipes[0]._env or {}, pipes[0].imports) as server:
+        yield server
 
 
 def read_reply(op: str, line: bytes) -> Reply:

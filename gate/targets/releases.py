@@ -88,10 +88,12 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Prepared:
-    """The command and environment of an installed release: `PipeTarget(command, env=env)`."""
+    """The command and environment of an installed release, and the slow modules of other packages
+    that it imports: `PipeTarget(command, env=env, imports=imports)`."""
 
     command: list[str]
     env: dict[str, str]
+    imports: Sequence[str] = ()
 
 
 def prepare(
@@ -132,7 +134,8 @@ def prepare(
         if release.package.runs_on is not None:  # plugins are found by their metadata
             path.append(metadata_folder(release.folder, cache / "checkouts" / release.name))
     env = _variables(release, cache, path) | ({VARIABLE: scheduler} if scheduler else {})
-    return Prepared([str(python), str(ADAPTERS), release.system], env)
+    command = [str(python), str(ADAPTERS), release.system]
+    return Prepared(command, env, release.layers[0].package.imports)
 
 
 def cache_folder() -> Path:

@@ -19,8 +19,9 @@ PACKAGE = "schedproof_targets"
 def main() -> None:
     sys.path[:] = [entry for entry in sys.path if not entry or Path(entry).resolve() != FOLDER]
     package = types.ModuleType(PACKAGE)
-    package.__path__ = [str(FOLDER)]
+    package.__path__ = [str(FOLDER), str(FOLDER.with_name("processes"))]
     sys.modules[PACKAGE] = package
+    importlib.import_module(f"{PACKAGE}.fork_server").serve_forks()
     importlib.import_module(f"{PACKAGE}.{sys.argv[1]}.target").main()
 
 

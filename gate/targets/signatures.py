@@ -19,7 +19,11 @@ Compared = list[tuple[str, str, str]]
 
 def compare(module_name: str) -> Compared | None:
     """Compare the signature of every name in the module's RELIES_ON, if it has one."""
-    relied = getattr(importlib.import_module(module_name), "RELIES_ON", None)
+    try:
+        module = importlib.import_module(module_name)
+    except (Exception, SystemExit):
+        return []  # the target does not start, which says why
+    relied = getattr(module, "RELIES_ON", None)
     if relied is None:
         return None
     if not isinstance(relied, dict) or not all(

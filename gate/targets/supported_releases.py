@@ -30,6 +30,7 @@ class Package:
         settings: prefixes of environment variables with the user's own settings, which are removed
             for the process.
         cache_variable: the environment variable for the folder of the package's own cache.
+        imports: slow modules of other packages that every version imports.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Package:
     environment: Mapping[str, str] = field(default_factory=dict)
     settings: Sequence[str] = ()
     cache_variable: str = ""
+    imports: Sequence[str] = ()
 
     def is_accepted_unexamined(self, version: str) -> bool:
         if self.since is None:

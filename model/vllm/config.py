@@ -37,6 +37,7 @@ SAYING_NOTHING = {
     "kv_groups": [{"kind": "full"}],
     "prefix_cache_retention_interval": None,
     "mamba_cache_mode": "none",
+    "prefix_match_unit": None,
     "cache_partitions": False,
     "max_loras": None,
     "structured_outputs": False,
@@ -236,6 +237,19 @@ def _check_mamba(config: VllmConfig) -> None:
         raise InputError(
             "$.config.mamba_cache_mode", f"{mode} without {missing}; valid: none, or {missing}"
         )
+    if unit := config.prefix_match_unit or 0:
+        kinds = {group.kind for group in config.more_groups}
+        others = {
+            "no mamba group and prefix cache": not config.caches_states,
+            "mamba_cache_mode all": config.leaves_every_state,
+            "a group of another kind": not kinds <= {"mamba", "circular_buffer"},
+            "drafts": config.drafts > 0,
+        }
+        path = "$.config.prefix_match_unit"
+        _refuse_beside(path, str(unit), others, "null")
+        if config.block_size % unit:
+            valid = f"a divisor of block_size ({config.block_size}), or null"
+            raise InputError(path, f"{unit}; valid: {valid}")
     aligns = config.caches_states and not config.leaves_every_state
     if aligns and not config.enable_chunked_prefill:
         raise InputError(

@@ -4,7 +4,7 @@ Source: release 0.33.0: Scheduler.reset_prefix_cache, PauseState, EngineCore.pau
 server uses these events when its weights are replaced or it is put to sleep.
 """
 
-from ..pool import NOTHING_CACHED
+from ..pool import NOTHING_CACHED, Names
 from . import scheduler
 from .config import VllmConfig
 from .queue import Plan
@@ -30,7 +30,9 @@ def reset(state: State) -> tuple[State, bool]:
     if any(sequence.blocks for sequence in state.holders):
         return state, False
     tail = tuple([(block, None) for block, _ in state.pool.tail])
-    return state._replace(pool=state.pool._replace(tail=tail, cached=NOTHING_CACHED)), True
+    names = None if state.pool.names is None else Names()
+    pool = state.pool._replace(tail=tail, cached=NOTHING_CACHED, names=names)
+    return state._replace(pool=pool), True
 
 
 def without_running(config: VllmConfig, state: State, revision: Revision) -> State:

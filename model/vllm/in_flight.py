@@ -7,7 +7,7 @@ because it will arrive. Drafts in flight are *hoped for*, because they may be wr
 
 from .. import allocator
 from ..pool import Pool
-from . import kv_groups, speculation
+from . import kv_groups, partial_hits, speculation
 from .config import VllmConfig
 from .state import Coming, Flight, Sequence, State
 
@@ -97,7 +97,11 @@ def publish(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequenc
         sequence, pool = kv_groups.publish_full(config, pool, sequence, covered)
         size = config.block_size
         covered = kv_groups.findable(config, sequence, covered, size) * size
-    return allocator.publish_full(pool, sequence, covered, config.block_size)
+    sequence, pool = allocator.publish_full(pool, sequence, covered, config.block_size)
+    if config.hits_inside:
+        known = sequence.computed - sequence.promised - sequence.hoped
+        return partial_hits.name_tails(config, pool, sequence, min(known, sequence.num_tokens))
+    return sequence, pool
 
 
 def deliver(sequence: Sequence, coming: Coming) -> Sequence:

@@ -7,7 +7,7 @@ scheduler calls this module to get room for tokens. Counts are in blocks.
 
 from .. import allocator
 from ..pool import Content, Pool, blocks_for, cached_blocks, fits, forget, give_back, unheld
-from . import kv_groups
+from . import kv_groups, partial_hits
 from .config import VllmConfig
 from .state import Sequence
 
@@ -63,21 +63,45 @@ def admit(
     chunk (V1CP-R22).
     """
     reserve = config.watermark_blocks if someone_runs else 0
-    start = len(hit) * config.block_size
-    covered = slots(config, start + tokens)
-    if config.reserve_full_isl:
-        covered = max(sequence.num_tokens, covered)
-    # Cached blocks that no request holds are free now but will then be in use, so they count as
-    # needed.
-    missing = blocks_for(covered, config.block_size) - len(hit) + unheld(pool, hit)
-    if config.more_groups:
-        missing += kv_groups.missing(config, pool, sequence, len(hit), tokens)
-    if not fits(pool, missing + reserve):
+    lacks = missing(config, pool, sequence, hit, tokens)
+    if not fits(pool, lacks + reserve):
         return None
     sequence, pool = allocator.start(pool, sequence, hit, config.block_size)
     if config.more_groups:
         sequence, pool = kv_groups.start(config, pool, sequence)
-    return hold(config, pool, sequence, tokens)
+    if not sequence.inside:
+        return hold(config, pool, sequence, tokens)
+    sequence, pool, copied = partial_hits.start(config, pool, sequence)
+    sequence, pool = hold(config, pool, sequence, tokens)
+    return sequence, partial_hits.copying(config, pool, sequence, copied)
+
+
+def missing(
+    config: VllmConfig, pool: Pool, sequence: Sequence, hit: tuple[int, ...], tokens: int
+) -> int:
+    """Return how many blocks a waiting request lacks. Cached blocks that no request holds are free
+    now but will then be in use, so they count."""
+    covered = slots(config, len(hit) * config.block_size + sequence.inside + tokens)
+    if config.reserve_full_isl:
+        covered = max(sequence.num_tokens, covered)
+    lacks = blocks_for(covered, config.block_size) - len(hit) + unheld(pool, hit)
+    if config.more_groups:
+        lacks += kv_groups.missing(config, pool, sequence, len(hit), tokens)
+    return lacks
+
+
+def hit_inside(
+    config: VllmConfig, pool: Pool, sequence: Sequence, someone_runs: bool
+) -> tuple[tuple[int, ...], Sequence]:
+    """Return the hit of a request if it may end inside a block, and the request.
+
+    A copy needs more blocks. If no request runs, and these are more than the pool has, the request
+    computes all its tokens itself, since no block will ever become free (ALL-R10).
+    """
+    hit, found = partial_hits.hit(config, pool, sequence)
+    if someone_runs or fits(pool, missing(config, pool, found, hit, 1)):
+        return hit, found
+    return (), sequence
 
 
 def slots(config: VllmConfig, covered: int) -> int:
@@ -102,7 +126,10 @@ def hold(config: VllmConfig, pool: Pool, sequence: Sequence, tokens: int) -> tup
     known = min(covered, sequence.num_tokens - sequence.named_beyond)
     if config.more_groups:
         known = kv_groups.findable(config, held, covered, config.block_size) * config.block_size
-    return allocator.publish_full(pool, held, known, config.block_size)
+    held, pool = allocator.publish_full(pool, held, known, config.block_size)
+    if config.hits_inside:
+        return partial_hits.name_tails(config, pool, held, min(covered, held.num_tokens))
+    return held, pool
 
 
 def free(config: VllmConfig, pool: Pool, sequence: Sequence, others: tuple[Sequence, ...]) -> Pool:
@@ -127,6 +154,9 @@ def freed(
     """
     held = {block for other in others if other.id != sequence.id for block in other.blocks}
     filled = sequence.computed // config.block_size
+    if config.hits_inside:
+        held |= partial_hits.in_copies(pool)
+        pool = partial_hits.forget_uncomputed(pool, sequence)
     # After a failed load, another request may have published blocks that this request has not
     # filled.
     end = len(sequence.blocks) if config.loads_in_step else sequence.published

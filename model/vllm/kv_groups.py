@@ -23,6 +23,7 @@ from ..pool import (
     touch,
     unheld,
 )
+from . import partial_hits
 from .config import KvGroup, VllmConfig
 from .queue import Plan
 from .state import Sequence
@@ -106,7 +107,8 @@ def most_blocks(config: VllmConfig, group: KvGroup, tokens: int) -> int:
     """
     whole = places(config, group, tokens)
     if group.kind == "mamba":
-        return whole if config.leaves_every_state else min(whole, 2 + config.drafts)
+        most = whole if config.leaves_every_state else min(whole, 2 + config.drafts)
+        return most + config.hits_inside  # and a copy of the state that it overwrites
     if not group.window:
         return whole
     in_steps = config.depth * config.max_num_batched_tokens
@@ -187,8 +189,9 @@ def found(
     tables, tokens = [], blocks * config.block_size
     for number, group in enumerate(config.more_groups):
         size = config.size_of(group)
-        first = read_from(config, group, tokens) // size
         last = cached_places(config, group, tokens)
+        # A state inside a block is copied into the place after the hit (`partial_hits`).
+        first = last if sequence.inside else read_from(config, group, tokens) // size
         names = [name(config, sequence, number, place) for place in range(first, last)]
         cached = [pool.cached.get(content, (None,))[0] for content in names]
         tables.append((NULL,) * first + tuple(cached))
@@ -208,7 +211,10 @@ def missing(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, tokens
     most as many blocks as the request can have in it at once (V1-R54).
     """
     cached = sum(unheld(pool, table) for table in hit_tables(config, pool, sequence, hit))
-    found = hit * config.block_size
+    found = hit * config.block_size + sequence.inside
+    if sequence.inside:
+        copied = partial_hits.copied_blocks(config, pool, sequence)
+        cached += unheld(pool, copied)
     held = [cached_places(config, group, found) for group in config.more_groups]
     covered = found + tokens
     ahead = min(covered + config.lookahead, config.max_model_len)
@@ -225,6 +231,8 @@ def missing(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, tokens
         for group, hits in zip(config.more_groups, held, strict=True)
     ]
     all_whole = first + sum(whole)
+    if sequence.inside and blocks_for(sequence.num_tokens, config.block_size) > hit + 1:
+        all_whole += sum(group.kind == "mamba" for group in config.more_groups)
     return max(all_steps, all_whole) - max(step, first) + cached
 
 
@@ -237,10 +245,11 @@ def reserved(config: VllmConfig, group: KvGroup, tokens: int) -> int:
 def missing_to_grow(config: VllmConfig, sequence: Sequence, covered: int) -> int:
     """Return how many blocks a running request lacks, in the groups after the first, for its first
     `covered` tokens."""
-    return sum(
+    missing = sum(
         new_blocks(config, group, len(table), places_ahead(config, group, covered))
         for group, table in zip(config.more_groups, sequence.tables, strict=True)
     )
+    return missing + len(sequence.tails) if sequence.tails else missing
 
 
 def start(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence, Pool]:
@@ -255,6 +264,9 @@ def start(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence,
 def junction_of(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int) -> int:
     """Return how many tokens full attention has cached, rounded down to a block boundary of every
     group. Return 0 unless this is more than the hit of `hit` blocks."""
+    if config.hits_inside:
+        _, most = partial_hits.longest(config, pool, sequence)
+        return most if most > hit * config.block_size + sequence.inside else 0
     longest = longest_hit(config, pool, sequence)
     tokens = whole_units(config, len(longest) * config.block_size)
     return tokens if tokens > hit * config.block_size else 0
@@ -301,7 +313,9 @@ def hold(config: VllmConfig, pool: Pool, sequence: Sequence, covered: int) -> tu
     The blocks that these tokens fill can be found from now on.
     """
     tables = []
-    for group, table in zip(config.more_groups, sequence.tables, strict=True):
+    for number, (group, table) in enumerate(zip(config.more_groups, sequence.tables, strict=True)):
+        if sequence.tails and number in sequence.tails:
+            pool = partial_hits.keep_tail(config, pool, sequence, number)
         wanted = max(places_ahead(config, group, covered), len(table))
         if wanted > len(table) and config.drafts and leaves_gaps(config, group):
             table = without_old_drafts(config, sequence, table, wanted)
@@ -309,7 +323,7 @@ def hold(config: VllmConfig, pool: Pool, sequence: Sequence, covered: int) -> tu
         else:
             new, pool = take(pool, new_blocks(config, group, len(table), wanted))
         tables.append(table + (NULL,) * (wanted - len(table) - len(new)) + new)
-    sequence = sequence._replace(tables=tuple(tables))
+    sequence = sequence._replace(tables=tuple(tables), tails=())
     if config.depth > 1:
         sequence = sequence._replace(begun=(*sequence.begun, sequence.computed))
     if config.enable_prefix_caching:
@@ -343,7 +357,10 @@ def publish_full(
             if table[place] != NULL and is_retained(config, sequence, group, place)
         ]
         full.append(end)
-    return sequence._replace(full=tuple(full)), publish(pool, published)
+    pool = publish(pool, published)
+    if config.hits_inside:
+        pool = partial_hits.with_new(pool, tuple([content for _, content in published]))
+    return sequence._replace(full=tuple(full)), pool
 
 
 def findable(config: VllmConfig, sequence: Sequence, covered: int, size: int) -> int:
@@ -426,6 +443,8 @@ def freed_places(
     """
     tables = [other.tables[number] for other in holders if other.id != sequence.id and other.tables]
     held = {NULL, *(block for table in tables for block in table)}
+    if config.hits_inside:
+        held |= partial_hits.in_copies(pool)
     freed = []
     for place in reversed(places):
         block, content = sequence.tables[number][place], name(config, sequence, number, place)

@@ -12,7 +12,7 @@ block, and chunks may end anywhere.
 from collections.abc import Callable
 
 from ..pool import Pool
-from . import kv_groups
+from . import kv_groups, partial_hits
 from .config import VllmConfig
 from .queue import Plan
 from .state import Sequence
@@ -55,10 +55,12 @@ def chunk(
     if end < prefill and (boundary > start or size <= most):
         end = boundary
     stops = [last(config, sequence.num_tokens)]
+    if config.hits_inside and (tail := partial_hits.tail_end(config, sequence)) > stops[0]:
+        stops.append(tail)
     if start % size:
         stops.append((start // size + 1) * size)
     if start < junction < end:
-        stops.append(junction)
+        stops.append(start + (junction - start) // size * size)
     return max(min((stop for stop in stops if start < stop < end), default=end) - start, 0)
 
 
@@ -73,7 +75,8 @@ def first_chunk(
     """Return how many tokens a waiting request with a hit of `hit` blocks computes, as in
     `chunk`."""
     junction = kv_groups.junction_of(config, pool, sequence, hit)
-    return chunk(config, sequence, hit * config.block_size, tokens, junction, last)
+    start = hit * config.block_size + sequence.inside
+    return chunk(config, sequence, start, tokens, junction, last)
 
 
 def is_being_computed(config: VllmConfig, plan: Plan, sequence: Sequence, hit: int) -> bool:
@@ -81,6 +84,10 @@ def is_being_computed(config: VllmConfig, plan: Plan, sequence: Sequence, hit: i
 
     The state can be read only after the step, so the waiting request must wait (V1-R57).
     """
+    if config.hits_inside:
+        tokens = hit * config.block_size + sequence.inside
+        computing = [other for other in plan.running if other.id in plan.scheduled]
+        return partial_hits.is_being_computed(config, plan.pool, sequence, tokens, computing)
     return any(
         kv_groups.name(config, sequence, number, hit - 1) in published_now(config, plan, number)
         for number, group in enumerate(config.more_groups)

@@ -57,7 +57,9 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     window can be found only if the block would be read by the same prompt, or by a prompt that
     shares its cached beginning. With a longer interval, the windows that end at its multiples can
     be found as well; with null, every block can be found. A prefix cache keeps the Mamba states at
-    which steps end or, with `mamba_cache_mode` all, those at the end of every block.
+    which steps end or, with `mamba_cache_mode` all, those at the end of every block. With a
+    `prefix_match_unit` shorter than a block, a hit may also end inside a block, at the last
+    multiple of the unit in an earlier prompt.
 
     Partitions: with `cache_partitions`, requests may have a salt or an adapter, and find only
     blocks of requests with the same salt and adapter. A step computes requests with at most
@@ -108,6 +110,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     kv_groups: tuple[KvGroup, ...] | UnsetType = UNSET
     prefix_cache_retention_interval: Count | UnsetType | None = UNSET
     mamba_cache_mode: Literal["none", "align", "all"] | UnsetType = UNSET
+    prefix_match_unit: Positive | UnsetType | None = UNSET
     # Salts and adapters of requests (`partition`).
     cache_partitions: bool | UnsetType = UNSET
     max_loras: Positive | UnsetType | None = UNSET
@@ -255,6 +258,16 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     @cached_property
     def caches_states(self) -> bool:
         return bool(self.kv_groups) and self.enable_prefix_caching and self.has_mamba
+
+    @cached_property
+    def match_unit(self) -> int:
+        """Return the unit of prefix hits in tokens, which may be shorter than a block."""
+        return self.prefix_match_unit or self.hit_unit
+
+    @cached_property
+    def hits_inside(self) -> bool:
+        """Return whether a prefix hit may end inside a block."""
+        return self.match_unit < self.block_size
 
     @cached_property
     def leaves_every_state(self) -> bool:

@@ -5,6 +5,7 @@ Source: chunked-prefill chapter, "When the cache, not the budget, runs out"; che
 
 from ..members import Record
 from ..pool import Pool
+from . import partial_hits
 from .config import VllmConfig
 from .encoder import EncoderPlan
 from .state import Flight, Sequence, State
@@ -34,8 +35,9 @@ class Plan(Record, frozen=True):
 
     @classmethod
     def of(cls, config: VllmConfig, state: State) -> "Plan":
+        pool = partial_hits.begin(state.pool) if config.hits_inside else state.pool
         return cls(
-            *(state.running, state.waiting, state.pool, config.max_num_batched_tokens, {}, ()),
+            *(state.running, state.waiting, pool, config.max_num_batched_tokens, {}, ()),
             *(state.in_flight, state.parked, state.leaving),
             EncoderPlan(config.encoder_budget, state.outputs) if config.encodes else NO_ENCODER,
             state.cadence is not None and state.cadence.holds,

@@ -15,7 +15,8 @@ enters it:
 - `encoder`: parts of a prompt are encoded first (`config.encodes`, `inputs` of a request);
 - `kv_groups`: not all layers keep the same tokens (`config.more_groups`, `tables` of a request);
 - `cadence`: some steps hold prefills back (`plan.holds`, `held` requests);
-- `mamba`: chunks end where Mamba layers can be cached (`config.caches_states`).
+- `mamba`: chunks end where Mamba layers can be cached (`config.caches_states`);
+- `partial_hits`: prefix hits may end inside a block (`config.hits_inside`).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -23,7 +24,17 @@ from typing import Any
 
 from ..members import changed, find, without
 from ..pool import Pool, free_blocks
-from . import connector, encoder, in_flight, kv_cache, kv_groups, mamba, queue, speculation
+from . import (
+    connector,
+    encoder,
+    in_flight,
+    kv_cache,
+    kv_groups,
+    mamba,
+    partial_hits,
+    queue,
+    speculation,
+)
 from .config import VllmConfig
 from .encoder import Fit
 from .queue import Plan
@@ -125,6 +136,9 @@ def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTE
                 continue
             sequence = ready
         hit = () if sequence.blocks else kv_cache.prefix_hit(config, plan.pool, sequence)
+        if config.hits_inside and not sequence.blocks:
+            runs = bool(plan.running)
+            hit, sequence = kv_cache.hit_inside(config, plan.pool, sequence, runs)
         loaded = connector.offered(config, sequence, hit) if config.loads else 0
         if loaded and not config.loads_in_step:
             after = connector.parked(config, plan, sequence, hit, loaded, revision.has_room)
@@ -269,6 +283,8 @@ def carry_out(
 ) -> tuple[State, dict[str, Any]]:
     """Count the scheduled tokens as computed (V1CP-R05), and complete the oldest decision."""
     kind, several, reports = kind_of(plan), config.depth > 1, True
+    if config.hits_inside:
+        plan = plan._replace(pool=partial_hits.copies_made(plan.pool, plan.holders))
     running = tuple(
         [
             sequence._replace(computed=sequence.computed + plan.scheduled.get(sequence.id, 0))

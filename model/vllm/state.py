@@ -63,6 +63,9 @@ class Sequence(sequence.Sequence, frozen=True):
         full: in each of these groups, how many of its blocks can be found, or were passed over.
         junction: the number of its tokens that full attention had cached when it started, if
             another group lacked some of them; otherwise 0.
+        inside: while it is being admitted, the tokens of its hit that are in the hit's last block,
+            if that block is not whole.
+        tails: the groups of which it must copy the state inside a block, before it overwrites it.
         adapter: the LoRA adapter that it needs, if the number of adapters is limited.
         begun: with several groups and decisions in flight, for each decision in flight that
             computes it, oldest first, how many of its tokens were computed before that decision.
@@ -99,6 +102,8 @@ class Sequence(sequence.Sequence, frozen=True):
     tables: tuple[tuple[int, ...], ...] = ()
     full: tuple[int, ...] = ()
     junction: int = 0
+    inside: int = 0
+    tails: tuple[int, ...] = ()
     adapter: str | None = None
     begun: tuple[int, ...] = ()
     blocked: int = 0
@@ -115,7 +120,7 @@ class Sequence(sequence.Sequence, frozen=True):
         return prefix(self.known, end)
 
     def rewound(self) -> Self:
-        return super().rewound()._replace(tables=(), full=(), begun=())
+        return super().rewound()._replace(tables=(), full=(), begun=(), tails=())
 
     @property
     def settled(self) -> int:

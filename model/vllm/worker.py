@@ -4,6 +4,7 @@ Source: release 0.33.0: SchedulerOutput, and the second model runner, which forg
 request. The first model runner keeps it, and is told when it resumes.
 """
 
+from operator import itemgetter
 from typing import Any
 
 from .config import VllmConfig
@@ -42,6 +43,8 @@ def add_message(
         sent["tokens"] = {
             request.id: request.computed + plan.scheduled[request.id] for request in computing
         }
+    if plan.pool.names is not None and (copies := plan.pool.names.copied):
+        sent["copies"] = [[source, copy] for _, source, copy in sorted(copies, key=itemgetter(0))]
     if dropped := [name for name in before.told if name not in ran]:
         sent["dropped"] = dropped
     told = (*ran, *new)

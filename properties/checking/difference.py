@@ -59,6 +59,11 @@ class Difference(NamedTuple):
     steps: tuple[Step | None, Step | None] = (None, None)
     details: str = ""
 
+    @property
+    def breaks_rule(self) -> bool:
+        """Whether the first target crashed or hung, which also breaks a rule."""
+        return self.kind in (CRASH, HANG) and not self.message.startswith("B")
+
 
 def of_steps(number: int, first: Step, second: Step) -> Difference | None:
     """Return how two steps differ in the fields that both show, or None if these fields are

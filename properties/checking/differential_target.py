@@ -132,6 +132,10 @@ class DifferentialTarget:
         """Drive only the first target until the next start."""
         self.together = False
 
+    def rejoin(self, steps: int) -> None:
+        """Drive both again, if the second target has taken as many steps of the same run."""
+        self.together = steps == self._step
+
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
         """Start both targets, each with the system of its side. Refuse a configuration that either
         of them refuses.

@@ -7,7 +7,9 @@ class Part(msgspec.Struct, frozen=True):
     """Consecutive tokens of a request.
 
     `kind` is "computed", "cached", "never" (counted as cached, but never computed), "missed"
-    (computed, but not found), "now" (computed in the step), or "rest".
+    (computed, but not found), "same" (equal to those of a hit, but after other tokens), "now"
+    (computed in the step), "over" (beyond the limit), "pad" (left padding), "empty" (the
+    end of a chunk), "limit", "tkv", "gap" (not drawn), or "rest".
     """
 
     kind: str
@@ -31,6 +33,7 @@ class Cell(msgspec.Struct, frozen=True):
             may not be in this state, because only the number of such blocks is known.
         owners: the requests that hold it, or the one that held it last.
         holds: the tokens that were written to it, if that was observed.
+        count: if positive, the number of blocks in this state; it is not known which they are.
     """
 
     first: int
@@ -39,6 +42,7 @@ class Cell(msgspec.Struct, frozen=True):
     owners: tuple[str, ...] = ()
     holds: str = ""
     perhaps: bool = False
+    count: int = 0
 
 
 class Curve(msgspec.Struct, frozen=True):
@@ -87,6 +91,7 @@ class Cause(msgspec.Struct, frozen=True):
         headline: the fault in a few words and numbers.
         why: sentences; one that begins with "step N:" is about that step.
         first: the step that the first turn in every row is about.
+        columns: what a column of the rows stands for: a "step", or a "block" of a table.
     """
 
     headline: str
@@ -96,3 +101,4 @@ class Cause(msgspec.Struct, frozen=True):
     curve: Curve | None = None
     rows: tuple[Row, ...] = ()
     first: int = 0
+    columns: str = "step"

@@ -1,9 +1,10 @@
 """Follow a run to find the cause of its failure.
 
 The picture depends on the evidence and not on the rule. If a step crosses a limit, the picture is a
-curve; for a hit, it is a bar of tokens; for a block that is lost or read by mistake, it is the
-pool. In all other cases, it shows the requests, with what each of them needed and what was free.
-The evidence is chosen by the numbers in the rule's message, which the picture also shows.
+curve, or the sum of the step's requests; for a hit or padding, it is bars of tokens; for a block
+that is lost or read by mistake, it is the pool, or the tables of a request. In all other cases, it
+shows the requests, with what each of them needed and what was free. The evidence is chosen by the
+numbers in the rule's message, which the picture also shows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,8 +19,8 @@ from ..history.shadow_cache import ShadowCache
 from ..rules.predicate import Broken
 from .cause import Cause
 from .failure import Failure, explain
-from .pool import pool_cause, tables
-from .tokens import hit_cause, limit_cause
+from .pool import pool_cause, table_cause, tables
+from .tokens import hit_cause, limit_cause, padding_cause
 from .turns import last_events, turns_cause
 
 HOLDERS = 3  # how many of the last holders of each block are kept
@@ -91,9 +92,10 @@ class Evidence:
 def _cause(failure: Failure) -> Cause:
     first, scenario = failure.first, failure.scenario
     own = explain(first.rule, scenario, first.step, failure.version)
-    pieces = (hit_cause, pool_cause, limit_cause) if failure.ended_by_it else ()
+    seen = (hit_cause, table_cause, pool_cause, limit_cause)
+    pieces = seen if failure.ended_by_it else ()
     causes = [cause for piece in pieces if (cause := piece(failure)) is not None]
-    causes = causes or [turns_cause(failure)]
+    causes = causes or [padding_cause(failure) or turns_cause(failure)]
     drawn = {name: value for cause in reversed(causes) for name, value in _drawn(cause)}
     why = own or [*failure.facts(), *(line for cause in causes for line in cause.why)]
     why = why or last_events(failure)
@@ -101,6 +103,6 @@ def _cause(failure: Failure) -> Cause:
 
 
 def _drawn(cause: Cause) -> Iterator[tuple[str, Any]]:
-    for name in ("bars", "cells", "curve", "rows", "first"):
+    for name in ("bars", "cells", "curve", "rows", "first", "columns"):
         if getattr(cause, name):
             yield name, getattr(cause, name)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from ...model.observation import Step
 
 VOLUME = "batch × tkv"
+TOKENS = "tokens of the step"
 
 
 class Measure(NamedTuple):
@@ -27,9 +28,7 @@ def measures(step: Step | None, config: Mapping[str, Any]) -> list[Measure]:
         used.append(Measure(VOLUME, volume, config["max_batch_tkv"], "tokens"))
     if "max_num_batched_tokens" in config:
         tokens = sum(step.scheduled.values())
-        used.append(
-            Measure("tokens of the step", tokens, config["max_num_batched_tokens"], "tokens")
-        )
+        used.append(Measure(TOKENS, tokens, config["max_num_batched_tokens"], "tokens"))
     if config.get("max_num_seqs") and step.running is not None:
         used.append(Measure("running", len(step.running), config["max_num_seqs"], "requests"))
     if config.get("num_blocks") is not None and step.free_blocks is not None:

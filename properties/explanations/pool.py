@@ -8,13 +8,15 @@ from typing import NamedTuple
 import msgspec
 
 from ...model.observation import Step
-from .cause import Cause, Cell
+from .cause import Cause, Cell, Row
 from .failure import Failure, left
 
 # A block of the pool, but not "block 1 of r0", which is a place in the table of a request.
 BLOCK = re.compile(r"\bblock (\d+)\b(?! of (?!group\b|the pool\b))")
 # The messages of rules that count the blocks of a request.
 HOLDS = re.compile(r"\b(holds|shows)\b.*\bblocks?\b|\bblocks for\b")
+GROUP, PLACE = re.compile(r"\bgroup (\d+)"), re.compile(r"\b(?:block|place) (\d+)")
+PLACES = 16  # blocks of a table that are shown
 ALONE = 48  # the largest pool whose blocks are drawn one by one
 QUIET = ("held", "shared", "free", "named")
 
@@ -38,9 +40,34 @@ def pool_cause(failure: Failure) -> Cause | None:
     if not named and not missing:
         return None
     marks, why, headline = _marked(failure, owners, named, missing)
-    numbers = _all_numbers(failure.holders, owners, size)
+    unknown = _unknown(failure, missing) if missing and not marks else []
+    numbers = owners if unknown else _all_numbers(failure.holders, owners, size)
     cells = [_cell(failure, number, owners, marks) for number in numbers]
-    return Cause(headline, tuple(why), cells=tuple(_merge_cells(cells)))
+    return Cause(headline, tuple(why), cells=(*_merge_cells(cells), *unknown))
+
+
+def table_cause(failure: Failure) -> Cause | None:
+    """Draw the tables of a request if the message is about a place in the table of a group."""
+    message, step = failure.first.message, failure.last
+    group, place = GROUP.search(message), PLACE.search(message)
+    name = next((name for name in step.group_blocks or {} if failure.names(name)), None)
+    if group is None or place is None or name is None:
+        return None
+    tables = ((step.blocks or {}).get(name, ()), *(step.group_blocks or {})[name])
+    number, marked = int(group[1]), int(place[1])
+    longest = max(map(len, tables))
+    if number >= len(tables) or marked > longest:
+        return None
+    first = max(marked - PLACES // 2, 0)
+    places = range(first, min(first + PLACES, max(longest, marked + 1)))
+    kinds = [group["kind"] for group in failure.config["kv_groups"]]
+    rows = []
+    for index, (table, kind) in enumerate(zip(tables, kinds, strict=False)):
+        turns = [str(table[n] or "·") if n < len(table) else "·" for n in places]
+        if index == number:
+            turns[marked - first] = f"× {turns[marked - first]}".replace("·", "none")
+        rows.append(Row(f"{name}, group {index}", kind, tuple(turns), (), index == number))
+    return Cause("", rows=tuple(rows), first=first, columns="block")
 
 
 def _marked(
@@ -88,20 +115,19 @@ def _lost_or_doubled(
     suspects = [n for n, names in given.items() if names and (n in owners) != is_loss]
     if not is_held:
         suspects = [n for n, names in given.items() if names]
+    elif not is_loss and not suspects:
+        suspects = list(owners)
     why = [
         f"step {step}: {name} {_does(failure, name)}, and gives up "
-        f"{_blocks([n for n in suspects if name in given[n]])}{_taken_words(failure, name)}"
-        for name in dict.fromkeys(name for number in suspects for name in given[number])
+        f"{_blocks([n for n in suspects if name in given.get(n, ())])}{_taken_words(failure, name)}"
+        for name in dict.fromkeys(name for number in suspects for name in given.get(number, ()))
     ]
-    givers = {name for number in suspects for name in given[number]}
-    if is_loss and (not suspects or any(_blocks_taken(failure, name) for name in givers)):
-        # some of these blocks were taken and given back in the same step
-        numbers = _all_numbers(failure.holders, owners, failure.config["num_blocks"])
-        suspects = [number for number in numbers if number not in owners]
-    if is_loss and not givers:
-        unseen = [name for name in last.scheduled if name not in (last.blocks or {})]
-        does = [f"{name} {_does(failure, name)}" for name in unseen]
-        why += [f"step {step}: {words}, and its blocks are not shown" for words in does]
+    givers = {name for number in suspects for name in given.get(number, ())}
+    if is_loss and any(_blocks_taken(failure, name) for name in givers):
+        suspects = []  # some of these blocks were taken and given back in the same step
+    if not givers:
+        leaving = [f"{name} {_does(failure, name)}" for name in _unseen(last)]
+        why += [f"step {step}: {words}, and its blocks are not shown" for words in leaving]
     if failure.before is not None and failure.before.free_blocks is not None:
         why.append(f"the free blocks go from {failure.before.free_blocks} to {last.free_blocks}")
     state = "lost" if is_loss else "twice" if is_held else "returned"
@@ -117,6 +143,22 @@ def _lost_or_doubled(
         return marks, why, f"{blocks} {verb} free twice, and none is held"
     why.append(f"{blocks} {verb} free and held: another request can get {them}")
     return marks, why, f"{blocks} {verb} free although a request holds {them}"
+
+
+def _unseen(step: Step) -> list[str]:
+    """Return the requests that run in a step whose blocks are not shown after it."""
+    return [name for name in step.scheduled if name not in tables(step)]
+
+
+def _unknown(failure: Failure, missing: int) -> list[Cell]:
+    """Return the blocks that nobody holds, where only their number is known."""
+    before, after = tables(failure.before), tables(failure.last)
+    last = dict.fromkeys([*_unseen(failure.last), *(name for name in before if name not in after)])
+    is_loss, free = missing > 0, failure.last.free_blocks or 0
+    rest = free if is_loss else free + 2 * missing
+    cells = [Cell(-1, -1, "free", count=rest)] if rest > 0 else []
+    state = "lost" if is_loss else "returned"
+    return [*cells, Cell(-1, -1, state, tuple(last), count=abs(missing))]
 
 
 def _blocks_taken(failure: Failure, name: str) -> int:

@@ -1,14 +1,16 @@
 """Explain a wrong hit by a bar of tokens, and a crossed limit by a curve."""
 
 import re
+from collections.abc import Iterator
 
-from ..history.content import in_common
+from ..history.content import in_common, known_tokens
 from ..history.request_history import RequestHistory
 from .cause import Bar, Cause, Curve, Part
 from .failure import Failure, left
-from .measures import VOLUME, measures
+from .measures import TOKENS, VOLUME, Measure, measures
 
 BEYOND = re.compile(r"(\d+) > (?:\w+ )?(\d+)")
+MOST_BARS = 10  # requests of a step that are drawn one by one
 POINTS = 120  # of a curve; earlier steps are left out
 
 
@@ -62,7 +64,18 @@ def _never_computed(
         f"{hit} tokens, although no request has computed {hit - known} of them"
     )
     bars = [_bar(failure, request, ("cached", known), ("never", hit - known))]
-    if source is not None:
+    is_known = holder is not None or (source is not None and in_common(request, source) >= hit)
+    elsewhere = None if is_known else _elsewhere(failure, request, known, hit)
+    if elsewhere is not None:
+        other, place, many = elsewhere
+        where = f"after {place} other token{'s' * (place != 1)}" if place else "at its beginning"
+        why[:-1] = [
+            f"step {max(other.began, 0)}: {other.id} begins; it has computed {many} of these "
+            f"tokens, but {where}"
+        ]
+        rest = other.max_computed - place - many
+        bars.append(_bar(failure, other, ("computed", place), ("same", many), ("computed", rest)))
+    elif source is not None:
         computed = source.max_computed
         ahead = hit - computed if in_common(request, source) >= hit else 0
         bars.append(_bar(failure, source, ("computed", computed), ("never", max(ahead, 0))))
@@ -101,6 +114,8 @@ def limit_cause(failure: Failure) -> Cause | None:
     beyond = [(int(value), int(limit)) for value, limit in BEYOND.findall(failure.message)]
     for measure in measures(failure.last, failure.config):
         if measure.value > measure.limit and {measure.value, measure.limit} <= failure.numbers:
+            if measure.name == TOKENS:
+                return _sum(failure, measure)
             return _curve(failure, measure.name, measure.unit, measure.value, measure.limit)
     for value, limit in beyond:
         if limit == failure.config.get("max_batch_tkv"):
@@ -110,6 +125,45 @@ def limit_cause(failure: Failure) -> Cause | None:
             bars=(Bar("", (Part("computed", limit), Part("never", value - limit))),),
         )
     return None
+
+
+def _sum(failure: Failure, measure: Measure) -> Cause:
+    """Draw the tokens of each request behind those of the one before, and the limit above."""
+    scheduled = [*failure.last.scheduled.items()]
+    others = scheduled[: 1 - MOST_BARS] if len(scheduled) > MOST_BARS else []
+    if others:
+        together = (f"{len(others)} others", sum(tokens for _, tokens in others))
+        scheduled = [together, *scheduled[1 - MOST_BARS :]]
+    bars, done = [Bar("limit", (Part("limit", measure.limit),))], 0
+    for name, tokens in scheduled:
+        fits = min(max(measure.limit - done, 0), tokens)
+        pieces = (("gap", done), ("now", fits), ("over", tokens - fits))
+        drawn = tuple(Part(kind, length) for kind, length in pieces if length)
+        bars.append(Bar(name, drawn, f"{tokens:,}"))
+        done += tokens
+    many = f"{measure.value:,}/{measure.limit:,} tokens, {measure.value - measure.limit:,} over"
+    return Cause(f"{TOKENS}: {many}", bars=tuple(bars))
+
+
+def padding_cause(failure: Failure) -> Cause | None:
+    """Draw the left padding and the tokens of each request of a batch under the tkv, or the chunks
+    of a prefill up to their end."""
+    step, message = failure.last, failure.first.message
+    is_about_it = failure.ended_by_it and ("padd" in message or "tkv" in message)
+    if step.left_pad_blocks is None or not is_about_it:
+        return None
+    chunk = failure.config.get("chunk_size", 0) if step.kind == "prefill" else 0
+    bars = []
+    if step.tkv is not None and not chunk:
+        bars.append(Bar("tkv", (Part("tkv", step.tkv),), f"{step.tkv:,}"))
+    for name, now in [*step.scheduled.items()][:MOST_BARS]:
+        request, pads = failure.history.requests.get(name), step.left_pad_blocks.get(name, 0)
+        pad = max(pads, 0) * failure.config["block_size"]
+        done = max(request.computed if request is not None else now, now)
+        empty = -(pad + done) % chunk if chunk else 0
+        pieces = (("pad", pad), ("computed", done - now), ("now", now), ("empty", empty))
+        bars.append(Bar(name, tuple(Part(kind, length) for kind, length in pieces if length)))
+    return Cause("", bars=tuple(bars)) if step.scheduled else None
 
 
 def _curve(
@@ -160,6 +214,30 @@ def _joined_last(failure: Failure) -> list[str]:
             who = ", ".join(new)
             return [f"step {number}: {who} computes the last of its prompt, and joins the batch"]
     return []
+
+
+def _elsewhere(
+    failure: Failure, request: RequestHistory, known: int, hit: int
+) -> tuple[RequestHistory, int, int] | None:
+    """Return a request that has computed tokens of a hit behind other tokens than the hit has: the
+    request, the number of tokens before them, and how many they are."""
+    wanted = next((stream for stream, begin, end in _places(request) if begin <= known < end), None)
+    for other in failure.history.requests.values():
+        if other is request or other.partition != request.partition:
+            continue
+        for stream, begin, end in _places(other):
+            many = min(end, other.max_computed) - begin
+            if stream == wanted and many > 0:
+                return other, begin, min(many, hit - known)
+    return None
+
+
+def _places(request: RequestHistory) -> Iterator[tuple[str, int, int]]:
+    """Yield each stream of a request's tokens with its first token and its end."""
+    begin = 0
+    for stream, length in known_tokens(request):
+        yield stream, begin, begin + length
+        begin += length
 
 
 def _shared_with(request: RequestHistory, other: RequestHistory) -> int:

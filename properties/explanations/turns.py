@@ -17,13 +17,14 @@ from .measures import VOLUME
 
 SINGULAR = re.compile(r"s\b")  # to turn "tokens of the budget" into "token of the budget"
 TURNS = 16  # steps before the failure in which the turns of each request are shown
+LOST = "LOST: in no queue"
 NAMED = 3  # requests that the sentences name
 
 
 def turns_cause(failure: Failure) -> Cause:
     history, step = failure.history, failure.last
     shown = [*history.live.values()]
-    aborted = _given_up(failure) if failure.lost else ()
+    aborted = _given_up(failure)
     gone = [
         name
         for name in history.requests
@@ -35,7 +36,7 @@ def turns_cause(failure: Failure) -> Cause:
     rows = [
         Row(
             account.id,
-            _state(failure, account),
+            _state(failure, account) + _priority(failure, account.id),
             tuple(_turn(failure, account, number) for number in range(first, len(failure.steps))),
             tuple(_plausible(failure, account))
             if account.id in history.live and _is_about_waiting(failure)
@@ -44,7 +45,9 @@ def turns_cause(failure: Failure) -> Cause:
         )
         for account in shown
     ]
-    rows.sort(key=lambda row: not row.is_named)
+    queue = (getattr(failure.before, "running", None) or ()) if _preempted(failure) else ()
+    order = {name: place for place, name in enumerate(queue)}
+    rows.sort(key=lambda row: (order.get(row.request, len(order)), not row.is_named))
     return Cause(
         _waiting(failure, rows),
         tuple(_reasons(failure, rows)),
@@ -186,8 +189,17 @@ def _state(failure: Failure, account: RequestHistory) -> str:
     if account.ended:
         return f"left ({account.ended})"
     if name in failure.lost:
-        return "in no queue"
+        return LOST
     return "runs" if account.started else "waits"
+
+
+def _priority(failure: Failure, name: str) -> str:
+    """Return words for the priority of a request if the message is about it and priorities."""
+    if "priority" not in failure.first.message or not failure.names(name):
+        return ""
+    named = {r.id: r.priority for r in failure.scenario.requests if failure.names(r.id)}
+    more = " (more important)" if len({*named.values()}) > 1 else ""
+    return f", priority {named[name]}{more if named[name] == min(named.values()) else ''}"
 
 
 def _turn(failure: Failure, account: RequestHistory, number: int) -> str:

@@ -116,7 +116,8 @@ class ShadowCache:
         """Return what the step writes, and whether every reader finds its tokens, without recording
         it."""
         accesses, unseen = self._accesses(history, step)
-        written: dict[int, Entry] = {}
+        copies = step.sent.copies if step.sent is not None else ()
+        written = {copy: self.holds[block] for block, copy in copies if block in self.holds}
         meets = False
         for index, access in enumerate(accesses):
             if access.only is not None and access.only[0] in written:
@@ -317,11 +318,22 @@ class ShadowCache:
             start = max(access.start, place * size)
             if start > place * size:
                 entry = written.get(number) or self.holds.get(number)
-                if entry is not None and _goes_on(entry, content, place * size, start):
+                before = [] if entry is None else [entry]
+                if any(
+                    _goes_on(entry, content, place * size, start)
+                    for entry in (*before, *self._copied_unseen(step, number))
+                ):
                     start = place * size
             end = min(access.end, (place + 1) * size)
             entries.append((number, Entry(request.id, content, start, end)))
         return entries
+
+    def _copied_unseen(self, step: Step, number: int) -> list[Entry]:
+        """Return what a block may hold as a copy of one that was never shown."""
+        copies = step.sent.copies if step.sent is not None else ()
+        if any(copy == number and block not in self.holds for block, copy in copies):
+            return [entry for _, entry in self.unseen]
+        return []
 
     def _beyond(self, access: Access, unseen: Sequence[Entry]) -> list[Entry]:
         """Return the tokens that this access writes to blocks that the target does not show.

@@ -6,6 +6,7 @@ only requests and tokens are left that the failure needs.
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from itertools import chain, islice
 from typing import Any
 
 from msgspec.structs import replace
@@ -26,11 +27,12 @@ def shrink(scenario: Scenario, still_breaks: Callable[[Scenario], bool], attempt
     """Return the smallest scenario found for which `still_breaks` is true, in at most `attempts`
     trials."""
     tried: set[str] = set()
-    best = scenario
-    progress = True
+    best, place, progress = scenario, 0, True
     while progress:
         progress = False
-        for candidate in simpler(best):
+        # What failed before the last success would most likely fail again, so it comes last.
+        ahead = islice(enumerate(simpler(best)), place, None)
+        for number, candidate in chain(ahead, islice(enumerate(simpler(best)), place)):
             key = repr((candidate.config, candidate.requests, candidate.events))
             if key in tried:
                 continue
@@ -39,7 +41,7 @@ def shrink(scenario: Scenario, still_breaks: Callable[[Scenario], bool], attempt
             tried.add(key)
             attempts -= 1
             if still_breaks(candidate):
-                best, progress = candidate, True
+                best, place, progress = candidate, number, True
                 break
     return best
 
@@ -70,6 +72,9 @@ def simpler(scenario: Scenario) -> Iterator[Scenario]:
         yield replace(scenario, requests=earlier, events=events)
     yield from _fewer_events(scenario)
     yield from _plainer_options(scenario)
+    plain = tuple([replace(request, accepted=(), **OF_FEATURES) for request in requests])
+    if plain != requests:
+        yield replace(scenario, requests=plain)
     block = int(scenario.config.get("block_size", 64))
     for index in reversed(range(len(requests))):
         for plainer in simpler_requests(requests[index], block):

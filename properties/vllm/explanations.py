@@ -22,8 +22,10 @@ def facts(failure: Failure) -> Iterator[str]:
             continue
         if sent.turns:
             yield from _turn(sent, request)
-        elif request.parked_since is not None and request.tokens_loading:
-            yield _load(request)
+        elif request.parked_since is not None:
+            yield from _load(failure, sent, request)
+        if request.ended and sent.send_steps is not None and "sent" in message:
+            yield _sends(sent, request)
         if "encoder input" in message:
             yield from _inputs(failure, request)
         if "worker" in message:
@@ -53,13 +55,30 @@ def _turn(sent: Request, request: VllmRequestHistory) -> Iterator[str]:
     )
 
 
-def _load(request: VllmRequestHistory) -> str:
+def _load(failure: Failure, sent: Request, request: VllmRequestHistory) -> Iterator[str]:
+    if not request.tokens_loading and request.began != failure.first.step:
+        return
+    tokens = request.tokens_loading or sent.external_tokens
     left = request.load_left
     state = f"{left} more report{'s' * (left != 1)} of the worker end the load"
+    if sent.load_fails_at is not None:
+        state = f"the load fails at token {sent.load_fails_at}"
+    elif request.began == failure.first.step:
+        state = f"the load takes {sent.load_steps} more step{'s' * (sent.load_steps != 1)}"
+    elif not left:
+        state = "the load has finished"
+    yield (
+        f"step {request.parked_since}: the connector begins to load tokens 0 to {tokens - 1} of "
+        f"{request.id}; {state}"
+    )
+
+
+def _sends(sent: Request, request: VllmRequestHistory) -> str:
+    more = sent.send_steps
+    until = f" and in {more} more step{'s' * (more != 1)}" if more else ""
     return (
-        f"step {request.parked_since}: the connector begins to load tokens 0 to "
-        f"{request.tokens_loading - 1} of {request.id}; "
-        f"{state if left else 'the load has finished'}"
+        f"step {request.ended_at}: {request.id} leaves ({request.ended}); the connector sends its "
+        f"blocks in the step after this one{until}"
     )
 
 

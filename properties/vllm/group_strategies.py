@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ...model.pool import blocks_for
 from ..history.prefix_hits import caches
-from . import CIRCULAR_BUFFERS, EVERY_STATE, MAMBA_LAYERS
+from . import CIRCULAR_BUFFERS, EVERY_STATE, INSIDE_BLOCKS, MAMBA_LAYERS
 from .history import groups, loads, speculation
 
 Config = Mapping[str, Any]
@@ -50,6 +50,9 @@ def kv_groups(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[st
         drawn |= draw(st.sampled_from(({}, {}, {"mamba_cache_mode": "all"})))
     if groups.aligns({**config, **drawn}):
         drawn["enable_chunked_prefill"] = True
+        others = {group["kind"] for group in further} - {groups.MAMBA, groups.BUFFER}
+        if not (drafts or others or INSIDE_BLOCKS in avoid):
+            drawn |= draw(match_units(block))
     units = draw(st.sampled_from((0, None, None, 0, 2, None, 1, 0, 3)))
     if units is not None:
         every = units * groups.hit_unit({**config, **drawn})
@@ -66,6 +69,13 @@ def kv_groups(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[st
     longest = groups.blocks_of_all({**config, **drawn}, most) + len(further)
     pool = longest + draw(st.sampled_from((0, 1, blocks, 0, 2 * blocks)))
     return {**drawn, "num_blocks": pool, "watermark": draw(watermarks(pool))}
+
+
+def match_units(block: int) -> st.SearchStrategy[dict[str, Any]]:
+    """Draw the unit of prefix hits: in two of three configurations, one that is shorter than a
+    block."""
+    shorter = [unit for unit in (2, 1, 3, 4, 8) if unit < block and not block % unit]
+    return st.sampled_from(({}, *[{"prefix_match_unit": unit} for unit in shorter[:2]]))
 
 
 def with_block_size(block: int, group: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:

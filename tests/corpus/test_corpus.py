@@ -81,6 +81,8 @@ RELEASE_ALONE = [
         "drafts-after-a-failed-load",
         "an-output-is-dropped-when-its-step-is-scheduled",
         "a-chunk-beside-a-drafter-ends-inside-a-block",
+        "a-copy-of-a-block-that-is-not-computed-yet",
+        "a-copied-block-beyond-the-pool",
     }
 ]
 PAGES = FOLDER.parents[1] / "docs" / "findings"

@@ -11,10 +11,9 @@ from typing import Any
 from ..protocol_checks import refuse
 from . import start_up
 
-KEY, RETENTION, MODE = KEYS = (
-    "kv_groups",
-    "prefix_cache_retention_interval",
-    "mamba_cache_mode",
+KEY, RETENTION, MODE, UNIT = KEYS = (
+    *("kv_groups", "prefix_cache_retention_interval"),
+    *("mamba_cache_mode", "prefix_match_unit"),
 )
 MODES = ("none", "align", "all")
 FULL, WINDOW, CHUNKS, MAMBA, BUFFER = KINDS = (
@@ -80,6 +79,14 @@ def check(config: Mapping[str, Any]) -> None:
         raise refuse(
             "num_speculative_tokens", drafts, f"at most {most} if there is a {MAMBA} group"
         )
+    if (matched := config.get(UNIT)) is not None:
+        kinds = {group["kind"] for group in groups[1:]}
+        aligns = has_mamba(config) and config["enable_prefix_caching"]
+        if not aligns or config.get(MODE) == "all" or drafts or not kinds <= {MAMBA, BUFFER}:
+            valid = f"null without drafts and with only {MAMBA} groups that are cached"
+            raise refuse(UNIT, matched, valid)
+        if config["block_size"] % matched:
+            raise refuse(UNIT, matched, f"a divisor of block_size ({config['block_size']})")
     for key, without in NOT_WITH_MAMBA.items():
         if has_mamba(config) and config.get(key, without) != without:
             raise refuse(key, config[key], f"{json.dumps(without)} with a {MAMBA} group")
@@ -87,6 +94,11 @@ def check(config: Mapping[str, Any]) -> None:
 
 def has_mamba(config: Mapping[str, Any]) -> bool:
     return any(group["kind"] == MAMBA for group in after_first(config))
+
+
+def hits_inside(config: Mapping[str, Any]) -> bool:
+    """Return whether hits may end inside a block."""
+    return bool((config.get(UNIT) or config["block_size"]) < config["block_size"])
 
 
 def derive_mamba(vllm_config: Any) -> None:

@@ -44,7 +44,7 @@ PARTS_MISSING = (AttributeError, TypeError, ImportError, LookupError)
 WITHOUT_OPTION = {
     **{"watermark": 0, "reserve_full_isl": False, groups.RETENTION: None},
     **{"max_num_active_seqs": None, "long_prefill_token_threshold_adaptive": False},
-    "prefill_schedule_interval": 1,
+    **{"prefill_schedule_interval": 1, groups.UNIT: None},
 }
 
 
@@ -223,6 +223,7 @@ def _value_of(vllm_config: Any, key: str) -> Any:
         "pipeline_parallel_size": vllm_config.parallel_config.pipeline_parallel_size,
         groups.RETENTION: getattr(cache, groups.RETENTION, None),
         groups.MODE: getattr(cache, groups.MODE, "none"),
+        groups.UNIT: getattr(cache, groups.UNIT, None),
     }
     return values[key] if key in values else getattr(scheduler, key)
 

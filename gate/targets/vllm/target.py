@@ -53,6 +53,9 @@ class VllmEngine(SchedulerView):
         if interval > 1 and not hasattr(scheduler, "local_prefill_interval"):
             valid = f"1 ({release} leaves the interval to several data-parallel ranks)"
             raise refuse("prefill_schedule_interval", interval, valid)
+        kept = hasattr(scheduler.kv_cache_manager, "finalize_partial_tail_offloads")
+        if groups.hits_inside(config) and not kept:
+            raise refuse(groups.UNIT, config[groups.UNIT], f"null ({release} is not modelled)")
         super().__init__(scheduler, config)
         encoder.equip(self.scheduler, config)
         self.release = release
@@ -375,6 +378,7 @@ KEYS = {
     "long_prefill_token_threshold_adaptive": protocol_checks.FLAG,
     "disable_chunked_mm_input": protocol_checks.FLAG,
     "prefill_schedule_interval": protocol_checks.POSITIVE,
+    groups.UNIT: protocol_checks.or_null(protocol_checks.POSITIVE),
 }
 
 

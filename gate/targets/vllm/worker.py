@@ -33,6 +33,8 @@ def message_to_worker(scheduler: Any, decision: Any) -> dict[str, Any]:
         dropped.update(decision.preempted_req_ids or (), told.get("new", ()))
     if dropped:
         told["dropped"] = sorted(dropped)
+    if copies := getattr(decision, "kv_cache_block_copies", None):
+        told["copies"] = [[copy.src_block_id, copy.dst_block_id] for copy in copies]
     if sends_tokens(scheduler):
         told["tokens"] = known_tokens(decision)
     return told

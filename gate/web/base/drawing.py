@@ -13,6 +13,12 @@ PARTS = {
     "cached": "found in the cache",
     "never": "never computed",
     "missed": "computed before, and not found",
+    "same": "the same tokens, after others",
+    "pad": "left padding",
+    "empty": "empty, up to the end of the chunk",
+    "limit": "limit",
+    "tkv": "tkv as reported",
+    "over": "over the limit",
     "now": "computed in this step",
     "rest": "still to compute",
 }
@@ -86,12 +92,17 @@ def picture(cause: Cause | None) -> Picture | None:
         return None
     longest = max((_tokens(bar) for bar in cause.bars), default=1)
     turns = len(cause.rows[0].turns) if cause.rows else 0
-    legend = [(p.kind, PARTS[p.kind], p.tokens) for bar in cause.bars[:1] for p in bar.parts]
+    legend = {
+        part.kind: (part.kind, PARTS[part.kind], part.tokens)
+        for bar in reversed(cause.bars)
+        for part in reversed(bar.parts)
+        if part.kind in PARTS and bar.request
+    }
     return Picture(
         cause,
         [_split(line) for line in cause.why],
         [(bar, _pieces(bar, longest)) for bar in cause.bars],
-        legend if cause.bars and cause.bars[0].request else (),
+        [*legend.values()][::-1],
         None if cause.curve is None else _chart(cause.curve),
         range(cause.first, cause.first + turns),
     )

@@ -64,6 +64,16 @@ def hit_unit(config: Config) -> int:
     return math.lcm(config["block_size"], *(group.size for group in further(config)))
 
 
+def match_unit(config: Config) -> int:
+    """Return the unit of prefix hits in tokens. It may be shorter than a block."""
+    return int(config.get("prefix_match_unit") or hit_unit(config))
+
+
+def hits_inside(config: Config) -> bool:
+    """Return whether a hit may end inside a block. The request then copies the block."""
+    return match_unit(config) < int(config["block_size"])
+
+
 def are_several(config: Config) -> bool:
     return len(config.get("kv_groups", ())) > 1
 
@@ -101,7 +111,11 @@ def states_left(config: Config, start: int, end: int) -> list[tuple[int, int]]:
 
 
 def has_mamba(config: Config) -> bool:
-    return any(group.kind == MAMBA for group in further(config))
+    return number_of_mamba(config) > 0
+
+
+def number_of_mamba(config: Config) -> int:
+    return sum(group.kind == MAMBA for group in further(config))
 
 
 def caches_states(config: Config) -> bool:
@@ -137,7 +151,7 @@ def at_most(config: Config, group: Group, tokens: int) -> int:
     """
     blocks = group.blocks_for(tokens)
     if group.kind == MAMBA and not leaves_every_state(config):
-        return min(blocks, 2 if caches(config) else 1) + drafts(config)
+        return min(blocks, 2 if caches(config) else 1) + drafts(config) + hits_inside(config)
     if group.window is None:
         return blocks
     begins = int(group.kind != CHUNKS)

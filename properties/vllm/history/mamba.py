@@ -6,6 +6,7 @@ Source: releases 0.28.0 and 0.33.0, comments of Scheduler._mamba_block_aligned_s
 from collections.abc import Mapping
 from typing import Any
 
+from .groups import match_unit
 from .request_history import VllmRequestHistory
 from .speculation import read_ahead
 
@@ -46,4 +47,13 @@ def end_of_chunk(
         end = end if whole <= start and exceeds_chunks(config) else max(whole, start)
     last = last_boundary(config, request, before_end=before_end)
     begun = start - start % size + size if start % size else 0
-    return min([stop for stop in (last, begun) if start < stop < end], default=end)
+    stops = (last, begun, tail(config, request, last))
+    return min([stop for stop in stops if start < stop < end], default=end)
+
+
+def tail(config: Config, request: VllmRequestHistory, last: int = 0) -> int:
+    """Return the last multiple of the unit of hits in a prompt, where a state is left, if it is
+    inside a block after the first `last` tokens; otherwise 0."""
+    unit = match_unit(config)
+    end = (request.prompt - 1) // unit * unit
+    return end if end % config["block_size"] and end > last else 0

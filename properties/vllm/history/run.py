@@ -125,6 +125,9 @@ def groups_after(history: RunHistory[Any], step: Step) -> Groups:
     """
     known, config = state_of(history).groups, history.config
     holds, unseen = dict(known.holds), set(known.unseen)
+    for block, copy in step.sent.copies if step.sent is not None else ():
+        if block in known.holds:
+            holds[copy] = known.holds[block]
     for name in step.scheduled:
         if (account := history.live.get(name)) is None:
             continue

@@ -117,7 +117,7 @@ def something_shared(history: VllmRun, step: Step) -> bool:
 
 def hit_too_long(history: VllmRun, step: Step) -> str | None:
     """A hit consists of whole blocks without the last known token (V1CP-R28)."""
-    block = history.config["block_size"]
+    block = min(history.config["block_size"], groups.match_unit(history.config))
     for request in admitted(history, step):
         hit = history.hit_now(step, request)
         if hit is None or request.tokens_loading:
@@ -128,7 +128,8 @@ def hit_too_long(history: VllmRun, step: Step) -> str | None:
             )
         loads_now = request in synchronous.load_now(history, step)
         if hit % block and request.id in (step.prefix_hit or {}) and not loads_now:
-            whole = f"which are not whole blocks of {block}"
+            units = "units" if groups.hits_inside(history.config) else "blocks"
+            whole = f"which are not whole {units} of {block}"
             return f"{request.id} finds {hit} tokens in the cache, {whole}"
     return None
 

@@ -441,6 +441,8 @@ def watermark_blocks(config: Mapping[str, Any], *, rounded_up: bool = False) -> 
 
 
 def free_unchanged(history: VllmRun, step: Step) -> bool:
+    if step.sent is not None and step.sent.copies:  # copied blocks become free after the decision
+        return False
     return not step.finished and not history.aborts_inside and not _ended_give_back(history, step)
 
 

@@ -30,6 +30,7 @@ from ..history.groups import (
     keeps_few_blocks,
     last_place,
     leaves_every_state,
+    match_unit,
     new_blocks,
 )
 from ..history.request_history import VllmRequestHistory
@@ -147,7 +148,8 @@ def hit_inside_a_block(history: VllmRun, step: Step) -> str | None:
     for request in _with_hit(history, step):
         hit = history.hit_now(step, request) or 0
         for number, group in enumerate(further(history.config)):
-            if hit % group.size and group.kind != BUFFER:
+            size = min(group.size, match_unit(history.config))
+            if hit % size and group.kind != BUFFER:
                 return (
                     f"{request.id} finds {hit} tokens, which end inside a block of group "
                     f"{number + 1} ({group.size} tokens)"
@@ -380,11 +382,13 @@ def crosses_a_boundary(history: VllmRun, step: Step) -> str | None:
         last = mamba.last_boundary(history.config, request, before_end=before_end)
         goes_on = end < mamba.prefill_end(request)
         fits = end // size * size > start or not mamba.exceeds_chunks(history.config)
-        if end % size and goes_on and fits:
+        tail = mamba.tail(history.config, request, last)
+        if end % size and goes_on and fits and end != tail:
             return f"{request.id} computes tokens {start} to {end - 1}, and stops inside a block"
         begun = -(-start // size) * size
-        if start < last < end or start < begun < end:
-            stop = min(stop for stop in (last, begun) if start < stop < end)
+        passed = [stop for stop in (last, begun, tail) if start < stop < end]
+        if passed:
+            stop = min(passed)
             return f"{request.id} computes tokens {start} to {end - 1}, past the boundary at {stop}"
     return None
 
@@ -423,7 +427,9 @@ def states(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, i
         if request.started and drafts and read >= mamba.prefill_end(request):
             continue
         if is_mamba(history, number) and read and first < len(table):
-            yield request, number, table[first], read
+            copies = step.sent.copies if step.sent is not None else ()
+            copied = {copy: block for block, copy in copies} if not request.started else {}
+            yield request, number, copied.get(table[first], table[first]), read
 
 
 def wrong_state(history: VllmRun, step: Step) -> str | None:

@@ -115,6 +115,8 @@ def taken_without_need(history: VllmRun, step: Step) -> str | None:
     # blocks that have left a window are free as well
     computing = len(kept(history, step)) + len(wanted)
     needed += groups.most_taken(history.config, needed, computing)
+    if groups.hits_inside(history.config):  # a state in a prompt's last block is copied
+        needed += computing * groups.number_of_mamba(history.config)
     if needed > free:
         return None
     others = names(request for request in gone if request is not last)

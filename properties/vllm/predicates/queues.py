@@ -246,8 +246,8 @@ def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
 def _state_may_be_missing(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
     """Return whether the Mamba state that this request starts from may be missing because another
     request computes it in this step (V1-R57)."""
-    size = int(history.config["block_size"])
-    return groups.caches_states(history.config) and history.max_hit(step, request) >= size
+    unit = min(int(history.config["block_size"]), groups.match_unit(history.config))
+    return groups.caches_states(history.config) and history.max_hit(step, request) >= unit
 
 
 def _is_surely_first(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:

@@ -209,7 +209,7 @@ def test_two_systems_are_asked_in_common_terms_and_each_gets_a_file_of_its_own(d
         "num_speculative_tokens 0, num_speculative_tokens_per_batch_size null, "
         "pipeline_parallel_size 1, "
         'policy "fcfs", prefill_schedule_interval 1, prefix_cache_retention_interval null, '
-        "reserve_full_isl true, "
+        "prefix_match_unit null, reserve_full_isl true, "
         "reused_ids false, streaming_inputs false, structured_outputs false, "
         "synchronous_loads false, watermark 0.0" in result.out
     )

@@ -336,7 +336,7 @@ def test_a_report_that_cannot_be_written_is_named_and_the_verdict_is_told_all_th
         write(path, data)
 
     monkeypatch.setattr(options, "write", full)
-    result, data = gate_json(run, "--rule", "SPY-R07", "--junit", "j.xml")
+    result, data = gate_json(run, "model", "--rule", "SPY-R07", "--junit", "j.xml")
     assert result.code == 2
     assert result.err == "schedproof: j.xml: cannot be written to (No space left on device)\n"
     assert "against sound: conforms" in result.out
@@ -364,8 +364,8 @@ def test_a_gate_that_is_killed_leaves_what_it_had_reported(toy, folder):
 
 @pytest.mark.slow
 def test_rules_may_be_given_by_commas_or_by_repetition(run):
-    _, commas = gate_json(run, "--rule", "SPY-R07, SPY-R26")
-    _, repeated = gate_json(run, "--rule", "SPY-R26", "--rule", "SPY-R07")
+    _, commas = gate_json(run, "model", "--rule", "SPY-R07, SPY-R26")
+    _, repeated = gate_json(run, "model", "--rule", "SPY-R26", "--rule", "SPY-R07")
     assert list(statuses(commas)) == list(statuses(repeated)) == ["SPY-R26", "SPY-R07"]
     assert statuses(commas) == statuses(repeated)
 
@@ -375,7 +375,7 @@ def test_rules_may_be_given_by_commas_or_by_repetition(run):
 )
 def test_a_chosen_rule_that_is_not_checked_is_no_pass(rule, status, run, monkeypatch):
     monkeypatch.setitem(PROFILES, "quick", Profile(1, 0, 0, corpus_steps=0))
-    result, data = gate_json(run, "--rule", rule)
+    result, data = gate_json(run, "model", "--rule", rule)
     assert statuses(data) == {rule: status}
     assert result.code == 3
     assert "inconclusive" in result.out
@@ -383,7 +383,7 @@ def test_a_chosen_rule_that_is_not_checked_is_no_pass(rule, status, run, monkeyp
 
 @pytest.mark.slow
 def test_the_sound_model_conforms(run):
-    result, data = gate_json(run)
+    result, data = gate_json(run, "model")
     assert (result.code, result.err) == (0, "")
     assert "sound against sound: conforms" in result.out.splitlines()[-1]
     by_id = {rule.id: rule for rule in load("spyre")}
@@ -472,10 +472,6 @@ def test_the_code_of_a_factory_that_no_run_entered_is_named(run, folder):
     assert not page.exists()
 
 
-def test_without_a_target_it_says_whose_scheduler_is_judged(run, monkeypatch):
-    monkeypatch.setitem(PROFILES, "quick", Profile(1, 0, 0, corpus_steps=0))
-    words = ("--profile", "quick", "--rule", "SPY-R19")
-    assert run("gate", *words).out.startswith(
-        "you named no target, so this judges schedproof's own"
-    )
-    assert run("gate", "model", *words).out.startswith("target schedproof model of spyre")
+def test_without_a_target_nothing_is_judged_and_it_says_what_to_name(run):
+    run("gate").refused("TARGET: none named; valid: MODULE:FACTORY for your own scheduler")
+    run("gate", "--profile", "quick").refused("TARGET: none named")

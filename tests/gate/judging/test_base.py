@@ -1,23 +1,29 @@
 """A gate against a base counts what the base keeps and the change breaks, and nothing else."""
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
 
 from schedproof.gate.compare.change import changes_of
+from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.gate.judging import initial_replays
 from schedproof.gate.judging.base import Base, BaseOptions, Compared, Noted
 from schedproof.gate.judging.context import GateContext
 from schedproof.gate.judging.findings import Place, shrink_and_keep
 from schedproof.gate.judging.initial_replays import replay_own
 from schedproof.gate.judging.judge import judge
+from schedproof.gate.judging.verdict import Notice
 from schedproof.gate.targets import probe as probing
 from schedproof.gate.targets.target_spec import TargetSpec
 from schedproof.model.faults import TargetCrashed
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.properties.checking.differential_target import DifferentialTarget, Side
+from schedproof.properties.checking.replay import replay
 from schedproof.properties.rules.predicate import Broken
 from schedproof.spec.catalogue import load, select
 
@@ -86,13 +92,17 @@ def test_a_failure_of_block_numbers_is_asked_of_a_base_that_decides_alike(monkey
 
 
 def test_a_base_that_was_asked_before_is_asked_again_in_the_same_run(monkeypatch):
-    # To be asked, the base runs the scenario alone, and is no longer beside the change.
+    # To be asked, the base runs the scenario alone. Here it is then not beside the change again.
     pair = DifferentialTarget(Side(Toy(), *TERMS), Side(Toy(), *TERMS))
     pair.start(*TERMS, ALONE.config)
     base = Base(pair, select(load("spyre"), ["ALL-R09", "ALL-R03"]))
     of_both = [Broken("ALL-R09", 3, "1 block is lost")]
     of_the_change = [Broken("ALL-R03", 5, "r0 is in no queue")]
-    monkeypatch.setattr("schedproof.gate.judging.base.replay", lambda *a: a[-1](of_both, ALONE))
+
+    def ends(*args):
+        return SimpleNamespace(steps=4, cut_short=bool(args[-1](of_both, ALONE)))
+
+    monkeypatch.setattr("schedproof.gate.judging.base.replay", ends)
     assert base.new(of_both, ALONE) == []
     assert base.new(of_the_change, ALONE) == of_the_change
 
@@ -119,6 +129,29 @@ def test_each_kind_of_difference_is_one_entry_with_the_command_that_shows_it(aga
     assert decision.what == "bookkeeping: reserved_blocks"
     assert decision.runs > 1
     assert decision.replay == f"schedproof replay {decision.scenario} --target toy --base base"
+
+
+def test_the_first_difference_of_a_kind_is_a_notice_at_once(against):
+    told = []
+    judged = against(ShowsMore(), Toy())
+    judged.report, judged.base.began = (
+        told.append,
+        judged.base.began - 60,
+    )  # it has taken long to load
+    verdict = judge(judged, changes_of)
+    [line] = [event.text for event in told if getattr(event, "text", "").startswith("differs")]
+    words, _, file = line.rpartition(": ")
+    assert re.fullmatch(
+        r"differs bookkeeping: reserved_blocks: step \d+, small scale, after \d\.\d s", words
+    )
+    assert told[told.index(Notice(line)) - 1].runs <= 1
+    scenario = read_scenario(Path(file))
+    assert difference_in(judged, scenario) == verdict.decisions[0].what
+
+
+def difference_in(judged, scenario):
+    replay(judged.target, scenario, ())
+    return judged.base.pair.difference.shape
 
 
 def test_a_rule_that_the_base_breaks_elsewhere_is_still_searched_for(against):
@@ -188,6 +221,24 @@ def test_a_failure_of_the_base_explains_the_same_failure_from_then_on(
 def test_a_crash_of_the_base_explains_no_other_failure(in_one_run, crash):
     found = in_one_run(toy(strangers={4: "x"}), toy(crash=crash))
     assert found == [("ALL-R03", 4)]
+
+
+class DiffersLater(Breaks):
+    """Differs from another toy after it has broken ALL-R03."""
+
+    strangers: Mapping[int, str] = {2: "x"}
+
+    def bend(self, step):
+        super().bend(step)
+        step["reserved_blocks"] += self.number > 4
+
+
+def test_what_differs_after_the_base_was_asked_is_compared(against):
+    judged = against(DiffersLater(), toy(strangers={2: "x"}), corpus=(ALONE,))
+    judged.base._unseen.add("ALL-R03")
+    replay_own(judged)
+    assert judged.results.findings == []
+    assert [*judged.results.compared.differences] == ["bookkeeping: reserved_blocks"]
 
 
 def test_a_failure_to_which_the_base_comes_in_a_later_step_of_the_run_is_not_kept(against):

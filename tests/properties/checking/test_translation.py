@@ -64,6 +64,7 @@ def test_what_must_be_fixed_is_what_the_other_lacks():
         "cache_partitions": False,
         "max_loras": None,
         "mamba_cache_mode": "none",
+        "prefix_match_unit": None,
         "structured_outputs": False,
         "reused_ids": False,
         "streaming_inputs": False,

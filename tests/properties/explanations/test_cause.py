@@ -13,7 +13,7 @@ from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.explanations.evidence import Evidence
 from schedproof.properties.explanations.pool import BLOCK, spans
-from schedproof.properties.explanations.tokens import limit_cause
+from schedproof.properties.explanations.tokens import MOST_BARS, limit_cause
 from schedproof.properties.rules.predicate import Broken
 from schedproof.spec.catalogue import load, select
 
@@ -237,7 +237,8 @@ def test_of_several_blocks_that_were_given_up_none_is_accused_alone():
 def test_a_block_that_is_free_and_held_is_counted():
     cause = cause_of(FreesTwice(), "ALL-R09")
     assert cause.headline == "1 block is free although a request holds it"
-    assert {cell.state for cell in cause.cells} >= {"held", "free"}
+    held = [cell for cell in cause.cells if cell.owners]
+    assert {(cell.state, cell.perhaps) for cell in held} == {("held", False), ("twice", True)}
 
 
 def test_a_block_that_is_free_twice_is_held_by_nobody():
@@ -248,6 +249,16 @@ def test_a_block_that_is_free_twice_is_held_by_nobody():
         (1, "returned")
     ]
     assert cause.why[0] == "step 1: a leaves (length), and gives up block 1"
+
+
+def test_a_block_that_is_free_twice_and_was_never_shown_is_counted():
+    once = Request(id="a", arrival=0, prompt=(("a", 3),), max_tokens=1)
+    cause = cause_of(ReturnsTwice(), "ALL-R09", scenario(once))
+    assert [(cell.state, cell.count, cell.owners) for cell in cause.cells] == [
+        ("free", 11, ()),
+        ("returned", 1, ("a",)),
+    ]
+    assert cause.why[0] == "step 0: a leaves (length), and its blocks are not shown"
 
 
 def test_a_block_with_other_tokens_is_marked_with_what_it_holds():
@@ -277,7 +288,7 @@ def test_a_request_in_no_queue_is_lost_and_does_not_wait():
         "step 1: the client of gone aborts it",
     )
     rows = {row.request: row for row in cause.rows}
-    assert (rows["r3"].state, rows["r3"].needs) == ("in no queue", ())
+    assert (rows["r3"].state, rows["r3"].needs) == ("LOST: in no queue", ())
     assert rows["gone"].state == "left (aborted)"
 
 
@@ -335,10 +346,13 @@ def test_a_hit_of_a_request_that_leaves_at_once_is_drawn_as_well():
     ]
 
 
-def test_a_block_that_was_never_shown_may_be_any_that_nobody_holds():
+def test_a_lost_block_that_was_never_shown_is_counted_and_no_block_is_accused():
     once = Request(id="a", arrival=0, prompt=(("a", 3),), max_tokens=1)
     cause = cause_of(Leaks(), "ALL-R09", scenario(once))
-    assert {(cell.state, cell.perhaps) for cell in cause.cells} == {("lost", True)}
+    assert [(cell.state, cell.count, cell.owners) for cell in cause.cells] == [
+        ("free", 11, ()),
+        ("lost", 1, ("a",)),
+    ]
     assert cause.why[0] == "step 0: a leaves (length), and its blocks are not shown"
 
 
@@ -346,7 +360,7 @@ def test_a_block_taken_in_the_last_step_of_its_request_may_be_the_lost_one():
     """`a` holds a block; its fifth token, in its last step, takes another one."""
     once = Request(id="a", arrival=0, prompt=(("a", 3),), max_tokens=3)
     cause = cause_of(Leaks(), "ALL-R09", scenario(once))
-    assert {cell.perhaps for cell in cause.cells if cell.state == "lost"} == {True}
+    assert [(cell.state, cell.count) for cell in cause.cells] == [("free", 11), ("lost", 1)]
     assert cause.why[0].endswith("gives up block 1 and 1 that it took in this step")
 
 
@@ -360,14 +374,6 @@ def test_blocks_that_a_request_held_before_its_preemption_are_not_taken_in_its_l
     )
     cause = cause_of(LeaksAborted(), "ALL-R09", meant)
     assert cause.why[0].endswith("gives up block 6 and 1 that it took in this step")
-
-
-def test_the_curve_crosses_the_limit_with_the_numbers_of_the_message():
-    cause = cause_of(Overspends(), "V1-I2")
-    assert cause.curve is not None
-    assert (cause.curve.limit, cause.curve.points[-1]) == (16, (1, 18))
-    assert cause.headline == "tokens of the step: 18/16 tokens, 2 over"
-    assert cause.why == ("step 1: tokens of the step goes from 10 to 18; scheduled: a 9, b 9",)
 
 
 def over_the_limit(**more):
@@ -691,3 +697,186 @@ def test_the_adapters_of_those_that_wait_are_told():
 )
 def test_a_place_in_a_table_is_no_block_of_the_pool(message, numbers):
     assert BLOCK.findall(message) == numbers
+
+
+def parts(bar):
+    return [(part.kind, part.tokens) for part in bar.parts]
+
+
+def test_a_budget_that_is_exceeded_is_drawn_as_the_sum_of_its_requests():
+    cause = cause_of(Overspends(), "V1-I2", scenario(*ALONE))
+    limit, a, b = cause.bars
+    assert cause.curve is None
+    assert cause.headline == "tokens of the step: 18/16 tokens, 2 over"
+    assert parts(limit) == [("limit", 16)]
+    assert (a.request, parts(a)) == ("a", [("now", 9)])
+    assert (b.request, parts(b)) == ("b", [("gap", 9), ("now", 7), ("over", 2)])
+
+
+def test_many_requests_of_a_budget_share_a_bar():
+    names = [f"r{number}" for number in range(30)]
+    step = Step(kind="decode", scheduled=dict.fromkeys(names, 1))
+    history = SimpleNamespace(live={}, requests={}, features=None, config={})
+    failure = SimpleNamespace(
+        last=step,
+        steps=[step],
+        config={"max_num_batched_tokens": 29},
+        numbers={29, 30},
+        message="30 tokens scheduled > max_num_batched_tokens 29",
+        first=Broken("V1-I2", 0, ""),
+        history=history,
+    )
+    cause: Any = limit_cause(failure)  # type: ignore[arg-type]
+    assert len(cause.bars) == 1 + MOST_BARS
+    assert cause.bars[1].request == f"{30 - MOST_BARS + 1} others"
+    assert parts(cause.bars[-1]) == [("gap", 29), ("over", 1)]
+
+
+class Pads(ModelTarget):
+    """From step 1 on, every request has a block of left padding too many."""
+
+    def step(self):
+        reply = super().step()
+        step = reply["step"]
+        if step["kind"] == "decode":
+            step["left_pad_blocks"] = {n: p + 1 for n, p in step["left_pad_blocks"].items()}
+        return reply
+
+
+def test_padding_is_drawn_with_the_tokens_and_the_tkv():
+    config = {"block_size": 4, "chunk_size": 8, "max_num_seqs": 2, "max_model_len": 32}
+    meant = Scenario(
+        system="spyre",
+        revision="sound",
+        config=full_config("spyre", "sound", config),
+        requests=(Request(id="a", arrival=0, prompt=(("a", 3),), max_tokens=3),),
+    )
+    cause = cause_of(Pads(), "SPY-R24", meant)
+    tkv, a = cause.bars
+    assert (tkv.request, parts(tkv)) == ("tkv", [("tkv", 4)])
+    assert (a.request, parts(a)) == ("a", [("pad", 4), ("computed", 3), ("now", 1)])
+
+
+def test_the_requests_of_a_preemption_are_in_the_order_in_which_they_ran():
+    requests = [
+        Request(id=name, arrival=0, prompt=((name, 4),), max_tokens=9) for name in ("a", "b", "c")
+    ]
+    meant, evidence = scenario(*requests), Evidence()
+    replay(Bent(), meant, [], evidence.watch, begun=evidence.begun)
+    evidence._before = Step(kind="decode", scheduled={}, running=("a", "b", "c"))
+    evidence._last = Step(kind="decode", scheduled={}, preempted=("b",))
+    last = len(evidence._steps) - 1
+    message = "b preempted instead of c; a, b, c ran, in this order"
+    cause = evidence.cause(meant, [Broken("V1-R05", last, message)])
+    assert [row.request for row in cause.rows] == ["a", "b", "c"]
+
+
+def test_a_request_that_is_aborted_in_the_step_is_shown():
+    gone = Request(id="gone", arrival=0, prompt=(("gone", 4),), max_tokens=9, abort_at=2)
+    meant, evidence = scenario(gone), Evidence()
+    replay(Bent(), meant, [], evidence.watch, begun=evidence.begun)
+    cause = evidence.cause(meant, [Broken("V1-I2", 2, "1 block is promised")])
+    assert [(row.request, row.state) for row in cause.rows] == [("gone", "left (aborted)")]
+
+
+def test_priorities_are_shown_where_the_message_speaks_of_them():
+    a, b = (Request(id=name, arrival=0, prompt=((name, 4),), max_tokens=9) for name in "ab")
+    meant, evidence = scenario(replace(a, priority=2), b), Evidence()
+    replay(Bent(), meant, [], evidence.watch, begun=evidence.begun)
+    message = "a with priority 2 starts, but b with priority 0 has not started"
+    last = len(evidence._steps) - 1
+    cause = evidence.cause(meant, [Broken("V1-I2", last, message)])
+    assert {row.request: row.state.split(", ")[1] for row in cause.rows} == {
+        "a": "priority 2",
+        "b": "priority 0 (more important)",
+    }
+
+
+def test_a_block_that_a_group_lacks_is_marked_in_its_table():
+    config = SMALL | {"kv_groups": [{"kind": "full"}, {"kind": "sliding_window", "window": 8}]}
+    a = Request(id="a", arrival=0, prompt=(("a", 15),), max_tokens=9)
+    meant = replace(scenario(a), config=full_config("vllm", "documented", config))
+    evidence = Evidence()
+    replay(Bent(), meant, [], evidence.watch, begun=evidence.begun)
+    evidence._last = Step(
+        kind="prefill",
+        scheduled={"a": 9},
+        blocks={"a": (1, 2, 3)},
+        group_blocks={"a": ((4, 0, 5),)},
+    )
+    last = len(evidence._steps) - 1
+    message = "a reads or writes block 1 of group 1, which it does not hold"
+    cause = evidence.cause(meant, [Broken("V1-R52", last, message)])
+    assert cause.columns == "block"
+    assert [(row.request, row.state, row.turns) for row in cause.rows] == [
+        ("a, group 0", "full", ("1", "2", "3")),
+        ("a, group 1", "sliding_window", ("4", "× none", "5")),
+    ]
+    assert [row.is_named for row in cause.rows] == [False, True]
+
+
+class FindsOthers(Bent):
+    """A request finds the first block of another one although other tokens come before it."""
+
+    def bend(self, step):
+        if step["scheduled"].get("b", 0) > 4:
+            step["prefix_hit"]["b"] = 4
+            step["scheduled"]["b"] -= 4
+
+
+def test_the_same_tokens_after_others_are_named_where_a_hit_takes_them():
+    a = Request(id="a", arrival=0, prompt=(("x", 4), ("doc", 4), ("a", 1)), max_tokens=9)
+    b = Request(id="b", arrival=1, prompt=(("doc", 4), ("b", 3)), max_tokens=2)
+    cause = cause_of(FindsOthers(), "ALL-R08", scenario(a, b))
+    assert [(bar.request, parts(bar)) for bar in cause.bars] == [
+        ("b", [("never", 4), ("now", 3)]),
+        ("a", [("computed", 4), ("same", 4), ("computed", 2)]),
+    ]
+    assert cause.why[0] == (
+        "step 0: a begins; it has computed 4 of these tokens, but after 4 other tokens"
+    )
+
+
+def cause_with_connector(message, rule, *requests):
+    config = SMALL | {"kv_connector": True, "enable_prefix_caching": False}
+    meant = replace(
+        scenario(*requests, system="generic"), config=full_config("generic", "documented", config)
+    )
+    evidence = Evidence()
+    replay(ModelTarget(), meant, [], evidence.watch, begun=evidence.begun)
+    return evidence.cause(meant, [Broken(rule, len(evidence._steps) - 1, message)])
+
+
+def test_a_load_that_fails_is_told():
+    a = Request(
+        id="a", arrival=0, prompt=(("a", 9),), max_tokens=1, external_tokens=8, load_fails_at=4
+    )
+    cause = cause_with_connector("a starts with 8 tokens, but 4 were loaded", "GEN-R19", a)
+    assert cause.why[0].startswith("step 0: the connector begins to load tokens 0 to 7 of a; ")
+    assert cause.why[0].endswith("the load fails at token 4")
+
+
+def test_blocks_that_are_still_sent_are_told():
+    a = Request(id="a", arrival=0, prompt=(("a", 9),), max_tokens=1, send_steps=2)
+    cause = cause_with_connector(
+        "a has ended and its blocks are to be sent, but it holds none", "GEN-R18", a
+    )
+    assert cause.why[0] == (
+        "step 0: a leaves (length); the connector sends its blocks in the step after this one and "
+        "in 2 more steps"
+    )
+
+
+def test_a_load_that_is_used_too_early_is_told_with_its_length():
+    a = Request(
+        id="a", arrival=0, prompt=(("a", 9),), max_tokens=1, external_tokens=8, load_steps=2
+    )
+    config = full_config("generic", "documented", SMALL | {"kv_connector": True})
+    meant = replace(scenario(a, system="generic"), config=config)
+    evidence = Evidence()
+    replay(ModelTarget(), meant, [], evidence.watch, begun=evidence.begun)
+    failure = Broken("GEN-R16", len(evidence._steps) - 1, "a is scheduled, but its load takes 1")
+    cause = evidence.cause(meant, [failure])
+    assert cause.why[0] == (
+        "step 0: the connector begins to load tokens 0 to 7 of a; the load takes 2 more steps"
+    )

@@ -177,3 +177,13 @@ def test_groups_that_are_not_needed_are_left_out():
 
     shrunk = shrink(scenario, breaks, 100)
     assert shrunk.config["kv_groups"] == [{"kind": "full"}, windows[1]]
+
+
+def test_optional_fields_that_nothing_needs_go_in_one_trial():
+    fields = {"external_tokens": 8, "load_steps": 3, "send_steps": 1, "accepted": (0, 2)}
+    asked = tuple(
+        Request(id=name, arrival=0, prompt=((name, 9),), max_tokens=4, **fields) for name in "abcd"
+    )
+    whole = Scenario(system="generic", config={"block_size": BLOCK}, requests=asked)
+    short = shrink(whole, lambda tried: len(tried.requests) == 4, 12)
+    assert all(r.external_tokens == 0 and r.accepted == () for r in short.requests)

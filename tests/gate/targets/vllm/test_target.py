@@ -1034,6 +1034,28 @@ def test_mamba_layers_without_a_prefix_cache_have_a_single_state(vllm):
     assert [len(step["group_blocks"]["a"][0]) for step in steps] == [1, 1]
 
 
+def test_a_hit_may_end_inside_a_block_which_the_worker_copies(vllm):
+    unit = MAMBA | {"prefix_match_unit": 2}
+    if vllm.version != "0.33.0":
+        assert "$.config.prefix_match_unit is 2" in vllm.start(**unit)["message"]
+        return
+    vllm.begin(**unit, max_num_batched_tokens=16)
+    vllm.ask("a", ("s", 6), ("a", 1), max_tokens=9)
+    for _ in range(4):
+        vllm.step()
+    vllm.ask("b", ("s", 6), ("b", 3), max_tokens=2)
+    step = vllm.step()
+    assert step["prefix_hit"]["b"] == 6
+    copies = [copy for _, copy in step["sent"]["copies"]]
+    assert copies == [step["blocks"]["b"][1], step["group_blocks"]["b"][0][1]]
+    assert (
+        "valid is a divisor of block_size"
+        in vllm.start(**unit | {"prefix_match_unit": 3})["message"]
+    )
+    drafts = vllm.start(**unit, num_speculative_tokens=1)["message"]
+    assert "valid is null without drafts" in drafts
+
+
 def test_mamba_layers_are_refused_with_many_drafts_and_without_chunks(vllm):
     refused = vllm.start(**MAMBA, num_speculative_tokens=64)
     assert "$.config.num_speculative_tokens is 64; valid is at most" in refused["message"]
