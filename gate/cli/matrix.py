@@ -81,6 +81,7 @@ def command(
     if note:
         output.notice(console)(note)
     done = 0
+    output.notice(console)(f"{output.plural(len(cells), 'gate')} of profile {profile}")
 
     def report(judged: CellVerdict, seconds: float) -> None:
         nonlocal done
@@ -92,7 +93,10 @@ def command(
         judged = run_cells(cells, out.absolute(), report, jobs, cluster)
     except (KeyboardInterrupt, ClusterError) as ends:
         reason = str(ends) if isinstance(ends, ClusterError) else why()
-        output.fail(f"{reason} after {done} of {len(cells)}; run the command again to resume")
+        again = (
+            "the gates of a class start over" if scheduler else "run the command again to resume"
+        )
+        output.fail(f"{reason} after {done} of {len(cells)}; {again}")
         raise typer.Exit(INCONCLUSIVE) from None
     keep_results()
     matrix = matrix_of(judged, profile, seed)
