@@ -29,7 +29,7 @@ def missing_blocks(sequence: Sequence, covered: int, block_size: int) -> int:
 
 
 def hold(pool: Pool, sequence: One, covered: int, block_size: int) -> tuple[One, Pool]:
-    """Return the request with blocks for its first `covered` tokens, and the remaining pool."""
+    """Return the request with blocks for its first `covered` tokens, and the rest of the pool."""
     missing = missing_blocks(sequence, covered, block_size)
     if missing <= 0:
         return sequence, pool

@@ -20,8 +20,7 @@ Config = TypeVar("Config", bound=msgspec.Struct)
 def convert(values: Mapping[str, Any], kind: type[Config]) -> Config:
     """Read a configuration from `values`, with defaults for missing keys.
 
-    Raises:
-        InputError: an unknown key, or a wrong type.
+    Raise InputError for an unknown key or a wrong type.
     """
     try:
         return msgspec.convert(dict(values), kind)

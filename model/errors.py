@@ -2,7 +2,7 @@
 
 
 class InputError(ValueError):
-    """Invalid input; `path` is its JSON path (`$.requests[2].prompt`)."""
+    """Invalid input. `path` is its JSON path (`$.requests[2].prompt`)."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path}: {problem}")
@@ -11,4 +11,5 @@ class InputError(ValueError):
 
 
 class ReleaseEnded(Exception):  # noqa: N818 (what the modelled release does, no error of ours)
-    """The modelled release would crash in this step, so the model cannot continue."""
+    """Raised if the modelled release would crash in this step, so that the model cannot
+    continue."""

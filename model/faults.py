@@ -1,7 +1,7 @@
 """Faults of a target itself, as opposed to rules that its scheduler breaks.
 
-The gate reports a fault as a hang (rule "never hangs"), a crash, or a broken target. As a string, a
-fault is one line that says what happened, and during which operation.
+The gate reports a fault as a hang (rule "never hangs"), a crash, or a broken target. The message of
+a fault is one line that says what happened, and during which operation.
 """
 
 import signal
@@ -30,9 +30,9 @@ class TargetCrashed(TargetFault):
 
 
 class TargetHung(TargetFault):
-    """No complete reply to `op` came within `seconds`, and the process group was killed.
+    """No complete reply to `op` came within `seconds`, so the process group was killed.
 
-    `details` is the stack of the process, if schedproof itself serves the Python target.
+    `details` is the stack of the process, if it is a Python target that schedproof itself serves.
     """
 
     def __init__(self, op: str, seconds: float, details: str = "") -> None:
@@ -84,7 +84,8 @@ class TargetDied(TargetFault):
 
 
 class TargetBroken(TargetFault):
-    """The target's output in answer to `op` is not a reply; `line_excerpt` is its beginning."""
+    """The target's output in reply to `op` is not a reply of the protocol. `line_excerpt` is the
+    beginning of the output."""
 
     def __init__(self, op: str, why: str, line_excerpt: str) -> None:
         super().__init__(op, why, line_excerpt)
@@ -106,7 +107,7 @@ class AdapterFault(TargetBroken):
 
 
 class TargetNotStarted(TargetFault):
-    """The target's process could not be started, or ended before its first answer."""
+    """The target's process could not be started, or ended before its first reply."""
 
     def __init__(self, command: Sequence[str], why: str, stderr_tail: str) -> None:
         super().__init__(command, why, stderr_tail)
@@ -130,7 +131,8 @@ def ending(returncode: int) -> str:
 
 
 def last_words(stderr_tail: str) -> str:
-    """Return the last non-blank line of stderr as the end of a message; "" if there is none."""
+    """Return the last non-blank line of stderr, in the form in which it ends a message, or "" if
+    there is none."""
     lines = [line.strip() for line in stderr_tail.splitlines() if line.strip()]
     return f"; its last words: {lines[-1][:200]}" if lines else ""
 

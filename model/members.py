@@ -10,9 +10,9 @@ import msgspec
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """An immutable record; `_replace` returns a changed copy.
+    """An immutable record. `_replace` returns a changed copy.
 
-    It works like a named tuple, but creating one is several times faster. This matters because
+    It works like a named tuple, but creating one is several times faster, which matters because
     every step creates one for every request. The garbage collector ignores records, because they
     cannot be part of a cycle.
     """
@@ -49,12 +49,12 @@ def find(queue: Iterable[Member], request_id: str) -> Member | None:
 
 
 def changed(queue: tuple[Member, ...], by: Mapping[str, Member]) -> tuple[Member, ...]:
-    """Return the queue, with each member replaced by the one in `by` that has the same id."""
+    """Return the queue, with each member replaced by the one in `by` with the same id."""
     return queue and tuple([by.get(member.id, member) for member in queue])
 
 
 def completing(state: Any, completes: bool) -> Any:
-    """Return the state with a record of whether a decision completes in the next step."""
+    """Return the state in which it is recorded whether a decision completes in the next step."""
     return state._replace(completes_next=completes)
 
 

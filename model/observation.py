@@ -15,13 +15,13 @@ Ids = tuple[str, ...]
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A decision's message to the worker, which remembers all earlier messages.
+    """The message of a decision to the worker, which remembers all earlier messages.
 
     `dropped`: the requests that the worker forgets before it reads the rest. `computed`: for each
     scheduled request, the number of tokens computed before the step. `new` and `resumed`: the
-    scheduled requests that are sent whole, because the worker does not have them, or has an old
+    scheduled requests that are sent in full, because the worker does not have them, or has an old
     version. `blocks`: for each request, a list of blocks for each group of the KV cache. The worker
-    appends the list to the request's block table; if the request is sent whole, the list replaces
+    appends the list to the request's block table; if the request is sent in full, the list replaces
     the table. `tokens`: if tokens are sent to the first stage of a pipeline, how many tokens of
     each request this stage then knows, including drafts.
     """

@@ -10,12 +10,13 @@ Value = TypeVar("Value")
 
 
 class EndlessCode(BaseException):
-    """A call of the user's code did not end. This is not an `Exception`, so user code does not
-    catch it by accident."""
+    """Raised if a call of the user's code does not end. It is not an `Exception`, so that user code
+    does not catch it by accident."""
 
 
 def described(error: BaseException) -> str:
-    """Return the exception's type and message, even if its `__str__` raises an exception."""
+    """Return the exception's type and message. This works even if its `__str__` raises an
+    exception."""
     try:
         return f"{type(error).__name__}: {error}"
     except Exception as second:

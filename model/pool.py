@@ -1,5 +1,5 @@
-"""KV-cache blocks: which are free, the order in which they are handed out, and the content of full
-ones.
+"""KV-cache blocks: which are free, in what order they are handed out, and which content full ones
+have.
 
 Block numbers serve as names; 0 is the padding block. A free block keeps its old content, and can be
 found by that content until it is handed out again.
@@ -35,7 +35,7 @@ class Pool(NamedTuple):
 
 
 def free_blocks(pool: Pool) -> int | None:
-    """Return the number of blocks that no request holds; None for an unbounded pool."""
+    """Return the number of blocks that no request has, or None for an unbounded pool."""
     if pool.size is None:
         return None
     return len(pool.head) + pool.size + 1 - pool.fresh + len(pool.tail)
@@ -105,7 +105,7 @@ def give_back(
 
 
 def publish(pool: Pool, filled: Iterable[tuple[int, Content]]) -> Pool:
-    """Return the pool, with each block of `filled` made available by its content."""
+    """Return the pool in which each block of `filled` can be found by its content."""
     cached = dict(pool.cached)
     for block, content in filled:
         cached[content] = (*cached.get(content, ()), block)
@@ -119,7 +119,8 @@ def forget(pool: Pool, content: Content, block: int) -> Pool:
 def _without(
     cached: Mapping[Content, tuple[int, ...]], blocks: Iterable[tuple[int, Content | None]]
 ) -> Mapping[Content, tuple[int, ...]]:
-    """Return the mapping without these blocks. It is copied once, not once for each block."""
+    """Return the mapping without these blocks. The mapping is copied once, not once for each
+    block."""
     named = [(block, content) for block, content in blocks if content is not None]
     if not named:
         return cached

@@ -19,8 +19,8 @@ FEATURES = "features"
 class StartUp(msgspec.Struct, frozen=True):
     """Whether a server of the target would start with this configuration; None if unknown.
 
-    `why` names the check that the configuration passed. If it failed or there was no check, `why`
-    gives the reason.
+    `why` names the check that the configuration passed. If the check failed, or if there was none,
+    `why` gives the reason.
     """
 
     starts: bool | None
@@ -59,9 +59,7 @@ class Started(NamedTuple):
 def read_started(reply: Any) -> Started:
     """Read the reply to `start`.
 
-    Raises:
-        ConfigRefused: the target cannot run with the configuration.
-        TargetCrashed, AdapterFault: as for `read_ok`.
+    TargetCrashed, AdapterFault: as for `read_ok`.
     """
     refused = isinstance(reply, Mapping) and reply.get("ok") is False
     if refused and reply.get("error") == "config":
@@ -120,8 +118,6 @@ def read_ok(op: str, reply: Any) -> str | None:
     """Return None if the reply is `ok`. If the target refuses the operation, which is not a fault,
     return its error.
 
-    Raises:
-        TargetCrashed: the reply says that the scheduler raised.
         AdapterFault: the reply is none of these, or is not an object.
     """
     if not isinstance(reply, Mapping):
@@ -147,9 +143,7 @@ def read_ok(op: str, reply: Any) -> str | None:
 def read_control(reply: Any) -> bool:
     """Return whether the control event was carried out.
 
-    Raises:
-        TargetCrashed: the scheduler raised.
-        AdapterFault: the reply does not say whether the event was carried out.
+    AdapterFault: the reply does not say whether the event was carried out.
     """
     read_ok("control", reply)
     done = reply.get("done")
@@ -162,9 +156,7 @@ def read_step(reply: Any, observes: frozenset[str]) -> Step:
     """Return the observation in the reply to `step`. It must contain every promised field
     (ALL-R13).
 
-    Raises:
-        TargetCrashed: the scheduler raised.
-        AdapterFault: a missing field, a wrong type, or a kind that contradicts `scheduled`.
+        AdapterFault: a field is missing or has the wrong type, or the kind contradicts `scheduled`.
     """
     read_ok("step", reply)
     seen = reply.get("step")

@@ -1,8 +1,8 @@
 """Scenarios, the form in which all parts of schedproof exchange test cases. A scenario consists of
 a configuration and a sequence of requests.
 
-The fields are those of the scenario format `schedproof/scenario@1`; `gate` reads and writes the
-files.
+The fields are those of the scenario format `schedproof/scenario@1`, whose files are read and
+written by `gate`.
 """
 
 from itertools import accumulate
@@ -47,8 +47,8 @@ class Turn(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True
 ):
     """A further input of a session. `delay` is the number of steps for which the session waits for
-    it after the previous turn has ended; None means that it arrives together with the previous
-    turn."""
+    this input after the previous turn has ended. None means that it arrives together with the
+    previous turn's input."""
 
     prompt: Annotated[tuple[Segment, ...], msgspec.Meta(min_length=1)]
     max_tokens: Positive
@@ -131,8 +131,8 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     @property
     def whole(self) -> tuple[int, int]:
         """Return the number of tokens before the last turn's output, and the last turn's
-        max_tokens. For a request with a single turn, these are the lengths of its prompt and its
-        output."""
+        max_tokens. For a request with a single turn, these are the length of its prompt and its own
+        max_tokens."""
         if not self.turns:
             return self.prompt_len, self.max_tokens
         inputs = sum(turn.prompt_len for turn in self.turns)
@@ -199,9 +199,8 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 def check_requests(requests: tuple[Request, ...]) -> None:
     """Check the constraints that the types cannot express.
 
-    Raises:
-        InputError: an id is given twice, `output_len` exceeds `max_tokens`, `abort_inside` is set
-            without a step to abort in, or encoder inputs contradict the prompts.
+    Raise InputError if an id is given twice, `output_len` exceeds `max_tokens`, `abort_inside` is
+    set without a step to abort in, or encoder inputs contradict the prompts.
     """
     seen: dict[str, int] = {}
     _check_encoder_inputs(requests)
@@ -232,7 +231,7 @@ def check_requests(requests: tuple[Request, ...]) -> None:
 
 def _check_encoder_inputs(requests: tuple[Request, ...]) -> None:
     """Raise InputError unless, for every encoder input, all segments with its name are encoder
-    inputs of the same length, since outputs are cached by name."""
+    inputs of the same length. This is necessary because outputs are cached by name."""
     lengths: dict[str, tuple[int, str]] = {}
     for index, request in enumerate(requests):
         path = f"$.requests[{index}].encoder_inputs"

@@ -8,12 +8,12 @@ from .scenario import Request
 
 
 class Sequence(Record, frozen=True):
-    """A request inside a scheduler; lengths are in tokens.
+    """A request inside a scheduler. Lengths are in tokens.
 
     `content` contains the segments of its prompt. According to the scheduler, the keys and values
-    of its first `computed` tokens are in the cache. The first `prefix_hit` of these were found
+    of its first `computed` tokens are in the cache; the first `prefix_hit` of these were found
     there on admission. `generated` of its `output_len` tokens have been emitted (ALL-R04). `blocks`
-    are the numbers of its blocks; the first `published` of them can be found by their content.
+    are the numbers of its blocks, and the first `published` of them can be found by their content.
     """
 
     id: str
@@ -47,7 +47,8 @@ class Sequence(Record, frozen=True):
 
     @property
     def num_uncomputed_tokens(self) -> int:
-        """Return the number of known tokens that are not computed yet; 1 for a decoding request."""
+        """Return the number of known tokens that are not computed yet. For a decoding request, this
+        is 1."""
         return self.prompt + self.generated - self.computed
 
     @property

@@ -78,10 +78,10 @@ class Model(Protocol):
         """Abort the request before the next decision."""
 
     def control(self, state: Any, kind: str) -> tuple[Any, bool]:
-        """Perform a control event before the next decision; return whether it was carried out."""
+        """Perform a control event before the next decision. Return whether it was carried out."""
 
     def step(self, state: Any, abort_inside: tuple[str, ...] = ()) -> tuple[Any, dict[str, Any]]:
-        """Make one decision and complete it; return the next state and the step in the target
+        """Make one decision and complete it. Return the next state, and the step in the target
         protocol's form (ALL-R07).
 
         The requests in `abort_inside` are aborted between the decision and its completion, so their
@@ -140,8 +140,7 @@ def check_system(system: str) -> None:
 def resolve_revision(system: str, revision: str | None) -> str:
     """Return `revision`, or the system's first one if none is given.
 
-    Raises:
-        InputError: an unknown system or revision.
+    Raise InputError for an unknown system or revision.
     """
     check_system(system)
     if revision is None:
@@ -156,8 +155,7 @@ def resolve_revision(system: str, revision: str | None) -> str:
 def full_config(system: str, revision: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return every key of the system's configuration, with defaults for missing keys.
 
-    Raises:
-        InputError: an unknown system, revision or key, or an impossible value.
+    Raise InputError for an unknown system, revision or key, or an impossible value.
     """
     resolve_revision(system, revision)
     read: dict[str, Any] = msgspec.to_builtins(reference(system).read_config(values, revision))
@@ -167,8 +165,7 @@ def full_config(system: str, revision: str, values: Mapping[str, Any]) -> dict[s
 def config_keys(system: str, revision: str) -> tuple[str, ...]:
     """Return every key of the system's configuration, including those that are absent by default.
 
-    Raises:
-        InputError: an unknown system or revision.
+    Raise InputError for an unknown system or revision.
     """
     resolve_revision(system, revision)
     return reference(system).read_config({}, revision).__struct_fields__
@@ -177,9 +174,8 @@ def config_keys(system: str, revision: str) -> tuple[str, ...]:
 def make_model(system: str, revision: str, config: Mapping[str, Any]) -> Model:
     """Return the reference model of a system's revision.
 
-    Raises:
-        InputError: an unknown system, revision or key, an impossible value, or a revision without a
-            model.
+    Raise InputError for an unknown system, revision or key, for an impossible value, and for a
+    revision without a model.
     """
     resolve_revision(system, revision)
     return reference(system).make_model(revision, config)
@@ -188,8 +184,7 @@ def make_model(system: str, revision: str, config: Mapping[str, Any]) -> Model:
 def with_formula(system: str, model: Model, formula: str) -> Model:
     """Return the system's model with a named formula instead of its revision's own.
 
-    Raises:
-        InputError: the system has no formula of this name.
+    Raise InputError if the system has no formula of this name.
     """
     change = reference(system).with_formula
     changed = None if change is None else change(model, formula)
@@ -214,11 +209,10 @@ def knows_formula(formula: str) -> bool:
 def check_size(
     system: str, revision: str, config: Mapping[str, Any], requests: Sequence[Request]
 ) -> None:
-    """Check that a run holds at most `MOST_BLOCKS` blocks at once. Models and rules need a few
+    """Check that a run uses at most `MOST_BLOCKS` blocks at once. Models and rules need a few
     kilobytes for each block.
 
-    Raises:
-        InputError: one request, or those that may run together, would hold more blocks.
+    Raise InputError if one request, or those that may run together, would use more blocks.
     """
     if "block_size" not in config:
         return
@@ -244,8 +238,8 @@ def check_size(
 def check_features(scenario: Scenario, revision: str, config: Mapping[str, Any]) -> None:
     """Check that a configuration supports what a scenario's requests and events need.
 
-    Raises:
-        InputError: a field of a request, or a control event, is not modelled in this configuration.
+    Raise InputError if a field of a request, or a control event, is not modelled in this
+    configuration.
     """
     checks = [check for system in SYSTEMS if (check := reference(system).unsupported)]
     for index, request in enumerate(scenario.requests):

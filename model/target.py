@@ -23,7 +23,7 @@ REQUEST_KEYS = frozenset(
 
 
 class Target(Protocol):
-    """A scheduler under test; each method returns the protocol's reply."""
+    """A scheduler under test. Each method returns the protocol's reply."""
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
         """Discard everything and start again."""
@@ -35,7 +35,8 @@ class Target(Protocol):
         """Abort a request before the next step, or inside it."""
 
     def control(self, kind: str) -> Reply:
-        """Reset or pause the scheduler; `kind` is one that the reply to `start` declares."""
+        """Reset or pause the scheduler. `kind` is one of the events that the reply to `start`
+        declares."""
 
     def step(self) -> Reply:
         """Make one scheduling decision and complete it."""
@@ -53,7 +54,7 @@ class ModelTarget:
     """A reference model as a target.
 
     `formula` names a formula of the system that replaces the revision's own. The target then
-    reports this name as its version.
+    reports the formula's name as its version.
     """
 
     def __init__(self, formula: str | None = None) -> None:
@@ -135,7 +136,8 @@ class ModelTarget:
         return {"ok": True}
 
     def control(self, kind: str) -> Reply:
-        """Perform a control event before the next step; `done` says whether it was possible."""
+        """Perform a control event before the next step. `done` in the reply says whether it was
+        possible."""
         model = self._model
         if model is None:
             return _not_started("control")
@@ -146,7 +148,8 @@ class ModelTarget:
         return {"ok": True, "done": done}
 
     def step(self) -> Reply:
-        """Take one step of the model; crash if the modelled release would (ALL-R01)."""
+        """Take one step of the model. Report a crash if the modelled release would crash
+        (ALL-R01)."""
         model = self._model
         if model is None:
             return _not_started("step")
@@ -162,7 +165,7 @@ class ModelTarget:
 
     @property
     def at_rest(self) -> bool:
-        """Return whether every further step will be the same until a request arrives."""
+        """Return whether all further steps will be the same until a request arrives."""
         return self._before is not None and bool(self._before == self._state)
 
     def stop(self) -> Reply:

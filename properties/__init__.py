@@ -1,9 +1,4 @@
 """The checks: one predicate per rule, which reads nothing but observations.
 
-- `history`: what a client of a scheduler can observe.
-- `rules`: the rules that all systems share; each system's own are in its `predicates`.
-- `checking`: runs a target and evaluates the predicates after each step.
-- `search`: lets Hypothesis drive a target.
-- `shrinking`: makes a failing scenario smaller.
 - `explanations`: says why a rule was broken.
 """

@@ -20,7 +20,7 @@ MAX_MEMBERS = 3
 
 @dataclass(frozen=True)
 class Sizes:
-    """The range of `block` in tokens and of `chunk_blocks` in blocks; None means no upper bound."""
+    """The range of `block` in tokens and of `chunk_blocks` in blocks. None means no upper bound."""
 
     name: str
     block: tuple[int, int | None]
@@ -96,7 +96,7 @@ def explored_systems() -> tuple[str, ...]:
 
 
 def proofs_of(system: str) -> "Mapping[str, RuleProof]":
-    """Return a registered system's proofs, except those listed in `System.questions`."""
+    """Return the proofs of a registered system, except those listed in `System.questions`."""
     return part(system, "proofs") or {}
 
 

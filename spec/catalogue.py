@@ -113,7 +113,7 @@ class Divergence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _release(version: str) -> Version | None:
-    """Return a release number that can be compared; None for builds and anything else."""
+    """Return a release number that can be compared, or None for builds and anything else."""
     try:
         release = Version(version)
     except InvalidVersion:
@@ -153,7 +153,8 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return not self.planned and not self.unchecked
 
     def worded(self, revision: str) -> Rule:
-        """Return the rule as this revision states it; `changes` keeps only later statements."""
+        """Return the rule in the words that apply to this revision. In the result, `changes`
+        contains only later statements."""
         made = [change for change in self.changes if change.applies_to(revision)]
         if not made:
             return self
@@ -192,14 +193,14 @@ _ROWS = {"divergence": Divergence, "change": Change}  # the tables inside a rule
 
 
 def load(system: str, revision: str = "") -> tuple[Rule, ...]:
-    """Return the rules: first those shared by every system, then those of `system` in file order,
+    """Return the rules: first those that all systems share, then those of `system` in file order,
     then the user's own.
 
-    Shared rules that name no revision of this system are left out, and so are divergences of other
-    systems. Each rule has its statement as of `revision`; without one, the statement of the
-    documents.
+    Leave out shared rules that name no revision of this system, and divergences of other systems.
+    Each rule has the statement that applies to `revision`; without a revision, it has the statement
+    of the documents.
 
-    Raises `CatalogueError` when the system has no catalogue or a file is not valid.
+    Raise CatalogueError if the system has no catalogue or a file is not valid.
     """
     if system not in SYSTEMS:
         known = ", ".join(SYSTEMS)
@@ -222,8 +223,8 @@ def load(system: str, revision: str = "") -> tuple[Rule, ...]:
 def read(text: str, name: str) -> tuple[Rule, ...]:
     """Return the rules in the TOML `text` of the file `name`.
 
-    Raises `CatalogueError` for the first fault, with the file, the path of the value, the value,
-    and the valid values.
+    Raise CatalogueError for the first fault, with the file, the path of the value, the value, and
+    the valid values.
     """
     try:
         data = tomllib.loads(text)
@@ -248,10 +249,8 @@ def planned(rules: Iterable[Rule]) -> tuple[Rule, ...]:
 
 
 def select(rules: Sequence[Rule], ids: Iterable[str]) -> tuple[Rule, ...]:
-    """Return the rules with these ids, in catalogue order.
-
-    Raises `CatalogueError` for an unknown id.
-    """
+    """Return the rules with these ids, in catalogue order. Raise CatalogueError for an unknown
+    id."""
     wanted, known = set(ids), [rule.id for rule in rules]
     for unknown in sorted(wanted.difference(known)):
         owner = next((name for name in SYSTEMS if _has(name, unknown)), None)
@@ -273,13 +272,12 @@ def _has(system: str, rule_id: str) -> bool:
     return any(rule.id == rule_id for rule in load(system))
 
 
-def meant(rules: Sequence[Rule], words: Iterable[str]) -> dict[str, bool]:
+def selected(rules: Sequence[Rule], words: Iterable[str]) -> dict[str, bool]:
     """Map the id of each rule that the words select to whether a word names the rule itself.
 
-    A word is an id, which names a rule itself, or a pattern such as ALL-*, which selects every
-    checked rule that matches.
-
-    Raises `CatalogueError` for an unknown id, and for a pattern that matches nothing.
+    A word is either an id, which names a rule itself, or a pattern such as ALL-*, which selects
+    every checked rule that matches. Raise CatalogueError for an unknown id, and for a pattern that
+    matches nothing.
     """
     options: dict[str, bool] = {}
     for word in words:

@@ -106,11 +106,7 @@ SYSTEMS: Mapping[str, System] = MappingProxyType(_registered)
 
 
 def register(system: System) -> None:
-    """Make a system known.
-
-    Raises:
-        ValueError: another system has its name.
-    """
+    """Make a system known. Raise ValueError if another system has its name."""
     if _registered.setdefault(system.name, system) is not system:
         raise ValueError(f"a system named {system.name!r} is registered already")
 
@@ -146,11 +142,10 @@ def first_system() -> str:
 
 
 def part(system: str, name: str) -> Any:
-    """Return a part of the system's descriptor, importing it if the descriptor gives it as a
+    """Return a part of the system's descriptor. Import the part if the descriptor gives it as a
     string.
 
-    Raises:
-        KeyError: no such system is registered.
+    Raise KeyError if no such system is registered.
     """
     value = getattr(_registered[system], name)
     return _imported(value) if isinstance(value, str) else value

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from schedproof.gate.corpus import folder
-from schedproof.gate.corpus.replay import expecting
+from schedproof.gate.corpus.replay import with_expectation
 from schedproof.gate.files.scenario_file import scenario_json
 from schedproof.gate.targets.scales import scales_of
 from schedproof.model.scenario import Scenario
@@ -107,7 +107,7 @@ def write(system: str, scale: str) -> None:
         name = f"{scale}-{number:02}"
         note = f"exercised: {', '.join(sorted(candidate.exercised))}"
         origin = {**(candidate.scenario.origin or {}), "note": note}
-        named = expecting(replace(candidate.scenario, name=name, origin=origin), None)
+        named = with_expectation(replace(candidate.scenario, name=name, origin=origin), None)
         (seeds / f"{name}.json").write_text(scenario_json(named), encoding="utf-8")
     rules = frozenset[str]().union(*(candidate.exercised for candidate in chosen))
     checked = {rule.id for rule in load(system) if rule.checked}

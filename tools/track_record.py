@@ -31,7 +31,7 @@ import msgspec
 from packaging.version import Version
 
 from ..gate.files.scenario_file import read_scenario
-from ..gate.judging.rule_choice import NO_LOCKSTEP, judged_by
+from ..gate.judging.rule_choice import NO_LOCKSTEP, rules_to_judge
 from ..gate.targets.factory import opened
 from ..gate.targets.releases import releases_of
 from ..gate.targets.supported_releases import ReleaseError
@@ -297,7 +297,7 @@ def state_of(target: Target, spec: TargetSpec, fault: Fault) -> str:
     """Replay the scenario of a fault. Return "broken", "holds", or the reason why it is neither."""
     scenario = read_scenario(ROOT / fault.scenario)
     beside = None if fault.rule == LOCKSTEP else NO_LOCKSTEP
-    rules = judged_by(scenario.system, [fault.rule], scenario.revision or "", spec, beside)
+    rules = rules_to_judge(scenario.system, [fault.rule], scenario.revision or "", spec, beside)
     try:
         outcome = replay(target, scenario, rules)
     except (ConfigRefused, InputError) as refusal:

@@ -22,7 +22,7 @@ from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.gate.targets.factory import opened
 from schedproof.gate.targets.target_spec import parse_target
 from schedproof.gate.web.show.page import page as page_of
-from schedproof.gate.web.show.recording import recorded
+from schedproof.gate.web.show.recording import record_run
 from schedproof.spec.catalogue import load, select
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -93,7 +93,7 @@ def drawn(figure: Figure) -> str:
     scenario = read_scenario(figure.path)
     with opened(parse_target(figure.target), offline=True) as target:
         rules = select(load(scenario.system), [figure.rule]) if figure.rule else None
-        return page_of(recorded(scenario, target.target, rules))
+        return page_of(record_run(scenario, target.target, rules))
 
 
 def _figure(found: re.Match[str]) -> Figure:

@@ -22,8 +22,8 @@ ROUNDS_OF_ONE_LENGTH, LONGEST = 4, 10
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One kind of search. `fixed` contains the configuration keys that never vary, with their
-    values; `avoid` lists the kinds of configuration that the target refuses."""
+    """A kind of search. `fixed` gives the configuration keys that never vary and their values;
+    `avoid` lists the kinds of configuration that the target refuses."""
 
     system: str
     revision: str
@@ -33,8 +33,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything that determines the plan of a campaign. `code` is a digest of schedproof's
-    code."""
+    """Everything that determines a campaign's plan. `code` is a digest of schedproof's code."""
 
     seed: int = 0
     pairs: tuple[tuple[str, str], ...] = ()
@@ -54,8 +53,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="sample"):
-    """An item that draws `examples` runs of one kind with Hypothesis and judges them. If `rules`
-    is empty, all rules apply."""
+    """An item that draws `examples` runs of one kind with Hypothesis and judges them by `rules`, or
+    by all rules if `rules` is empty."""
 
     kind: Kind
     seed: int
@@ -65,7 +64,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
 
 
 class Shrinking(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="shrink"):
-    """An item that replays and shrinks a failure. It is not part of the plan, but follows the
+    """An item that replays and shrinks a failure. Such items are not planned: they run after the
     samples."""
 
     failure: Failure
@@ -88,8 +87,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def plan(settings: Settings) -> Iterator[Sample]:
-    """Yield the items of a campaign in order, without end. Yield nothing if no rule applies to
-    any kind."""
+    """Yield the items of a campaign in order, without end. If no rule applies to any kind, yield
+    nothing."""
     for number in count():
         for place, kind in enumerate(settings.kinds):
             yield Sample(

@@ -20,7 +20,7 @@ from ...model.scenario import check_requests
 from ...model.systems import full_config, resolve_revision
 from ...properties.shrinking.shrink import size
 from ...spec.catalogue import CatalogueError, load, select
-from ..files.disk import FileError, check_regular, decode_json, naming_file, write
+from ..files.disk import FileError, check_regular, decode_json, name_file_in_errors, write
 from .items import (
     EXAMPLES,
     Failure,
@@ -97,8 +97,8 @@ class Ledger:
         return _shape_of(failure) not in self._smallest
 
     def questions(self) -> dict[str, Shrinking]:
-        """Return the failures to shrink, by item id: for each revision and shape of failure, the
-        smallest one."""
+        """Return the failures that still have to be shrunk, by item id. There is at most one per
+        revision and shape of failure: the smallest."""
         questions = [question for _, (_, question) in sorted(self._smallest.items())]
         return {digest_of(question): question for question in questions}
 
@@ -128,11 +128,13 @@ class Ledger:
 
 
 @contextmanager
-def opened(path: Path, begin: Callable[[Settings | None], Settings]) -> Iterator[Ledger]:
+def open_ledger(path: Path, begin: Callable[[Settings | None], Settings]) -> Iterator[Ledger]:
     """Open a ledger for writing.
 
-    `begin` receives the settings of an existing ledger, or None for a new one, and returns the
-    campaign's settings. Raise LedgerError if the file is not a ledger, is in use or is damaged.
+    `begin` is called with the settings of the existing ledger, or with None if the ledger is new.
+    It returns the settings of the campaign.
+
+    Raise LedgerError if the file is not a ledger, is in use or is damaged.
     """
     if path.exists():
         # Check first, so that no lock file is created beside a file that is no ledger.
@@ -143,10 +145,10 @@ def opened(path: Path, begin: Callable[[Settings | None], Settings]) -> Iterator
         else:
             write(path, canonical(Header(FORMAT, begin(None))) + b"\n")
         ledger = read_ledger(path)
-        with naming_file(path):
+        with name_file_in_errors(path):
             file = path.open("r+b", buffering=0)
         with file:
-            with naming_file(path):
+            with name_file_in_errors(path):
                 file.truncate(ledger.length)
                 file.seek(ledger.length)
             ledger._file = file
@@ -176,7 +178,7 @@ def _header(path: Path) -> Header:
     place = f"{path}: line 1"
     with _refusing(place):
         check_regular(path)
-        with naming_file(path, "read"), path.open("rb") as file:
+        with name_file_in_errors(path, "read"), path.open("rb") as file:
             line = file.readline(2**20)
         if not line.startswith(b'{"format":"schedproof/campaign@'):
             raise LedgerError(f"{path}: not a ledger; valid: a new file, or a ledger")

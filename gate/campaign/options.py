@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused
 from ...model.systems import check_system, resolve_revision, revisions_of
-from ...spec.catalogue import load, meant
+from ...spec.catalogue import load, selected
 from ...spec.systems import SYSTEMS
 from ..console.option_checks import option
 from ..processes.executors import our_code
@@ -25,8 +25,8 @@ Pair = tuple[str, str]  # a system and its revision
 
 
 class CampaignOptions(NamedTuple):
-    """The options of the command. An option that is None was not given; the ledger's value then
-    applies."""
+    """The options of the command. None means that an option was not given, so the value in the
+    ledger applies."""
 
     seed: int | None = None
     systems: tuple[str, ...] | None = None
@@ -105,7 +105,7 @@ def pairs_of(systems: Sequence[str], revisions: Sequence[str]) -> tuple[Pair, ..
 
 def check_rules(rules: Sequence[str], pairs: Sequence[Pair]) -> tuple[str, ...]:
     catalogue = {rule.id: rule for system, _ in pairs for rule in load(system)}
-    ids = meant([*catalogue.values()], rules)
+    ids = selected([*catalogue.values()], rules)
     for rule in (catalogue[name] for name in ids):
         if not rule.checked:
             reason = rule.unchecked or rule.planned

@@ -1,8 +1,8 @@
 """Run a campaign: hand out the planned items and record their results.
 
-An item is a search by Hypothesis, or the shrinking of a failure. Both are limited by counts instead
-of seconds. So an item gives the same result on every machine and each time it runs, if the target
-is deterministic.
+An item is either a Hypothesis search or the shrinking of a failure. Both are limited by counts and
+not by time. Therefore, if the target is deterministic, an item gives the same result on every
+machine.
 """
 
 import atexit
@@ -24,7 +24,7 @@ from ...properties.search.run import run_search
 from ...properties.search.state import Hooks, Search, SearchOptions, StopSearch
 from ...properties.shrinking.shrink import HANG_ATTEMPTS, shrink
 from ...spec.catalogue import Rule, load
-from ..corpus.replay import broken_alike, expecting
+from ..corpus.replay import failures_of_shape, with_expectation
 from ..judging.engines import not_deterministic
 from ..judging.profiles import set_hypothesis_home
 from ..processes.executors import DEATHS, Executor, TaskResult, run_tasks
@@ -63,8 +63,8 @@ def run_item(item: Item) -> Result:
 def rules_of(
     system: str, revision: str, ids: tuple[str, ...] = (), target: str = "model"
 ) -> tuple[Rule, ...]:
-    """Return the rules that judge the target's runs: those with these ids, or all if `ids` is
-    empty."""
+    """Return the rules that judge the target's runs: the rules with these ids, or all rules if
+    `ids` is empty."""
     is_model = parse_target(target).is_model
     return tuple(
         rule
@@ -145,33 +145,33 @@ def failure_of(scenario: Scenario, broken: Broken) -> Failure:
 
 def _shrink(item: Shrinking) -> Result:
     """Replay a failure, shrink it, and replay the result. If the failure does not occur when all
-    rules judge the run, judge by its own rule alone."""
+    rules judge the run, repeat this with its own rule alone."""
     failure, target = item.failure, target_of(item.target)
     scenario = failure.scenario
     rules: Sequence[Rule] = rules_of(
         scenario.system, scenario.revision or "", item.rules, item.target
     )
-    first = broken_alike(target, scenario, rules, failure.shape, None)
+    first = failures_of_shape(target, scenario, rules, failure.shape, None)
     if not first:
         rules = [rule for rule in rules if rule.id == failure.rule]
-        first = broken_alike(target, scenario, rules, failure.shape, None)
+        first = failures_of_shape(target, scenario, rules, failure.shape, None)
     if not first:
         return Result(scenarios=1, complete=False)
     last_step = first[0].step
 
     def still_fails(candidate: Scenario) -> bool:
-        return bool(broken_alike(target, candidate, rules, failure.shape, last_step))
+        return bool(failures_of_shape(target, candidate, rules, failure.shape, last_step))
 
     attempts = ATTEMPTS if item.target == "model" else SLOW_ATTEMPTS
     if failure.rule == NEVER_HANGS:
         attempts = HANG_ATTEMPTS
     small = shrink(scenario, still_fails, attempts)
-    broken = broken_alike(target, small, rules, failure.shape, None) or first
+    broken = failures_of_shape(target, small, rules, failure.shape, None) or first
     shrunk = Failure(
         rule=failure.rule,
         shape=failure.shape,
         message=broken[0].message,
-        scenario=expecting(small, [breach.rule for breach in broken]),
+        scenario=with_expectation(small, [breach.rule for breach in broken]),
     )
     return Result(scenarios=1, failures=(shrunk,))
 

@@ -55,7 +55,8 @@ def command(
         str | None, typer.Option(help="target to judge, named as for gate  [default: model]")
     ] = None,
     show: Annotated[
-        bool, typer.Option("--report", help="report what the ledger contains, and run nothing")
+        bool,
+        typer.Option("--report", help="report what the ledger contains, without running anything"),
     ] = False,
     out: Annotated[Path, typer.Option(help="folder for counterexamples")] = Path("schedproof-out"),
 ) -> None:
@@ -65,7 +66,7 @@ def command(
     if show:
         running = (budget, items, workers, cluster, seed, system, revision, rule, target)
         if any(value is not None for value in running):
-            raise InputError("--report", "runs nothing; valid together with it: --ledger, --out")
+            raise InputError("--report", "runs nothing; only --ledger and --out are valid with it")
         from ..campaign.ledger import read_ledger
         from ..campaign.report import report
 
@@ -100,12 +101,12 @@ def _run(
     ends: float,
     out: Path,
 ) -> int:
-    from ..campaign.ledger import opened, read_ledger
+    from ..campaign.ledger import open_ledger, read_ledger
     from ..campaign.report import report
     from ..campaign.running import run_campaign, work
     from ..processes.executors import ClusterError, make_executor
 
-    with opened(path, lambda begun: options.settings(path, begun)) as ledger:
+    with open_ledger(path, lambda begun: options.settings(path, begun)) as ledger:
         target = parse_target(ledger.settings.target)
         if ledger.items and target.may_change:
             kept = f"{output.plural(ledger.items, 'item')} of earlier runs"

@@ -10,7 +10,7 @@ import typer
 from ...model.errors import InputError
 from ...model.systems import check_system, resolve_revision
 from ...properties.rules.registry import LOCKSTEP
-from ...spec.catalogue import load, meant
+from ...spec.catalogue import load, selected
 from ...spec.systems import SYSTEMS
 from ..console import output
 from ..console.interrupts import keep_results, why
@@ -25,9 +25,9 @@ from ..console.option_checks import (
 from ..files.disk import write
 from ..judging.rule_choice import use_rules
 from ..traces.judge import TraceJudge, TraceRun
-from ..traces.perfetto import Recorded, check_perfetto, collecting, write_perfetto
+from ..traces.perfetto import Recorded, check_perfetto, collect_runs, write_perfetto
 from ..traces.report import TraceReporter, print_trace_verdict
-from ..traces.trace_file import opened_trace, read_trace
+from ..traces.trace_file import open_trace, read_trace
 from ..traces.verdict import conclude
 from .options import ExtraRulesOption, RuleOption, TimeLimit
 
@@ -61,7 +61,10 @@ def command(
         ),
     ] = None,
     max_failures: Annotated[
-        int, typer.Option(help="number of broken runs to show in full, 0 or more; all are counted")
+        int,
+        typer.Option(
+            help="number of broken runs to show in full, 0 or more; further ones are only counted"
+        ),
     ] = 3,
     time_limit: TimeLimit = None,
 ) -> None:
@@ -79,7 +82,7 @@ def command(
         check_different({"--perfetto": perfetto} | ({"--json": json_file} if json_file else {}))
     console = output.make_console()
     interrupted, runs = False, list[Recorded]()
-    with opened_trace(file) as source:
+    with open_trace(file) as source:
         reporter = TraceReporter(console, source, max_failures)
 
         def over(run: TraceRun) -> None:
@@ -94,7 +97,7 @@ def command(
         judge = TraceJudge(source.name, chosen, explain, broke, over, reporter.notice)
         with reporter.progress(read_trace(source, system, revision)) as events:
             try:
-                judge.follow(events if perfetto is None else collecting(events, runs))
+                judge.follow(events if perfetto is None else collect_runs(events, runs))
             except KeyboardInterrupt:
                 interrupted = True
         keep_results()
@@ -126,8 +129,8 @@ def count_matches(judge: TraceJudge, run: TraceRun) -> None:
 
 
 def check_options(system: str | None, revision: str | None) -> None:
-    """Raise InputError if either option is invalid. Without a system, a revision of any system
-    is valid."""
+    """Raise InputError if either option is invalid. If no system is given, the revision may belong
+    to any system."""
     if system is not None:
         with option("--system"):
             check_system(system)
@@ -147,7 +150,7 @@ def check_rules(words: Sequence[str], system: str | None, explain: bool) -> list
     """Return the ids that --rule names. Without a `system`, rules of every system are valid."""
     systems = SYSTEMS if system is None else (system,)
     known = {rule.id: rule for name in systems for rule in load(name)}
-    ids = meant([*known.values()], rule_words("--rule", words))
+    ids = selected([*known.values()], rule_words("--rule", words))
     if ids.get(LOCKSTEP) and not explain:
         raise InputError(
             "--rule", f"{LOCKSTEP} compares with the model; valid only together with --explain"

@@ -16,7 +16,7 @@ from ..corpus import adding as corpus_adding
 from ..corpus import export as corpus_export
 from ..corpus import folder as corpus_folder
 from ..corpus import replay as corpus_replay
-from ..corpus.folder import DEFAULT_FOLDER, Entry, builtin_lines, counted, row
+from ..corpus.folder import DEFAULT_FOLDER, Entry, builtin_lines, count_in_words, row
 from ..corpus.folder import line as entry_line
 from ..corpus.replay import rule_ids
 from ..files.disk import write
@@ -53,8 +53,10 @@ def add(
     expect: Annotated[
         str,
         typer.Option(
-            help="holds: the rule must not be broken again; violates: the rule is known to be "
-            "broken here"
+            help=(
+                "holds: the rule must not be broken again; violates: the rule is known to be "
+                "broken by this scenario"
+            )
         ),
     ] = "holds",
     rule: RuleOption = None,
@@ -147,7 +149,7 @@ def list_entries(
         ),
     ] = False,
 ) -> None:
-    """List the entries of the corpus."""
+    """List a corpus, or the built-in scenarios."""
     if json_file is not None:
         check_file("--json", json_file)
     if builtin:
@@ -159,7 +161,7 @@ def list_entries(
     for entry in entries:
         say(entry_line(entry))
         say(f"    {entry.shape or 'a witness: no rule is broken'}")
-    say(counted(len(entries)))
+    say(count_in_words(len(entries)))
     if json_file is not None:
         rows = [row(entry) for entry in entries]
         data = {"format": "schedproof/corpus@1", "entries": rows}
@@ -258,7 +260,7 @@ def verify(
     say = partial(output.say, console)
     for line in faults:
         say(line)
-    say(f"{counted(number)}, {len(faults)} problem{'s' * (len(faults) != 1)}")
+    say(f"{count_in_words(number)}, {len(faults)} problem{'s' * (len(faults) != 1)}")
     if faults:
         raise typer.Exit(BROKEN)
     raise typer.Exit(CONFORMS if number else INCONCLUSIVE)
@@ -302,12 +304,12 @@ def export(
     if not entries:
         raise FileError(f"{corpus}: no entry to export")
     entries, left_out = corpus_export.expressible(kind, entries)
-    text = corpus_export.exported(kind, entries, target)
+    text = corpus_export.export_text(kind, entries, target)
     if out is None:
         typer.echo(text, nl=False)
     else:
         write(out, text.encode())
-        output.say(output.make_console(), f"{out}: {counted(len(entries))}")
+        output.say(output.make_console(), f"{out}: {count_in_words(len(entries))}")
     for why in left_out:
         output.fail(f"left out: {why}")
     if left_out:

@@ -38,7 +38,7 @@ from ..judging.verdict import TargetInfo
 from ..targets.checkouts import known_checkouts
 from ..targets.factory import Opened, opened
 from ..targets.target_spec import TargetSpec, parse_target, replay_options
-from .options import Offline, SchedulerClass, StepLimit, TimeLimit, from_project, with_its_target
+from .options import Offline, SchedulerClass, StepLimit, TimeLimit, from_project, option_for_target
 
 TARGETS = "model, MODULE:FACTORY, 'cmd:COMMAND LINE', a release or a checkout"
 
@@ -56,14 +56,14 @@ def command(
         str | None,
         typer.Option(
             help="run scenarios of this system (default: TARGET_A's)",
-            callback=with_its_target,
+            callback=option_for_target,
         ),
     ] = None,
     revision: Annotated[
         str | None,
         typer.Option(
             help="use configurations of this published behaviour (default: the target's own)",
-            callback=with_its_target,
+            callback=option_for_target,
         ),
     ] = None,
     profile: Annotated[

@@ -17,7 +17,7 @@ from ..console.option_checks import at_least, check_places, option, resolved_rev
 from ..explore.explorer import (
     MEMORY_MB,
     Budget,
-    changed,
+    change_scope,
     check_has_scopes,
     chosen_rules,
     chosen_scopes,
@@ -130,7 +130,7 @@ def command(
     questions = [
         ExploreOptions(
             resolved,
-            changed(chosen, requests, limits, aborts),
+            change_scope(chosen, requests, limits, aborts),
             order,
             reduced=not full,
             deepest=deepest,

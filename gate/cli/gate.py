@@ -24,7 +24,7 @@ from ..console import BROKEN, USAGE, output
 from ..console.interrupts import why
 from ..console.option_checks import check_places, check_unicode, option
 from ..corpus.folder import entries
-from ..files.disk import naming_file, write
+from ..files.disk import name_file_in_errors, write
 from ..judging.context import MAX_FAILURES, GateOptions
 from ..judging.deviations import Deviations, read_deviations
 from ..judging.judge import no_fields, run_gate
@@ -44,7 +44,14 @@ from ..reports.terminal import Terminal
 from ..targets.target_spec import MEMORY_LIMIT, TargetSpec, take_formula
 from ..web.gate_page import coverage_page, gate_page
 from . import options
-from .options import base_of, is_unset, left_out, meant_for_another, named_target, with_its_target
+from .options import (
+    base_of,
+    is_for_another_system,
+    is_unset,
+    named_target,
+    option_for_target,
+    rules_to_exclude,
+)
 
 BUDGETS = "; ".join(
     f"{name}, {profile.examples:,} runs or {profile.steps:,} steps"
@@ -121,7 +128,7 @@ def command(
         Path | None,
         typer.Option(
             help="TOML file of known failures and intended differences",
-            callback=with_its_target,
+            callback=option_for_target,
         ),
     ] = None,
     step_limit: options.StepLimit = 10.0,
@@ -172,7 +179,7 @@ def command(
     with option("--system"):
         check_system(system)
     catalogue, known = load(system, revision or spec.default_revision() or ""), Deviations()
-    if deviations is not None and not meant_for_another(context, "deviations", system):
+    if deviations is not None and not is_for_another_system(context, "deviations", system):
         known = read_deviations(deviations, system, catalogue, date.today())
     beside = base_of(spec, against_base, base)
     # With a base, the target is compared with the base instead of a model.
@@ -193,7 +200,7 @@ def command(
         jobs=jobs,
         compare_with=model,
         changes=changes,
-        exclude=left_out(context, exclude, rule, system),
+        exclude=rules_to_exclude(context, exclude, rule, system),
         by_design=known.by_design,
         extra_rules=extra_rules,
     )
@@ -209,7 +216,7 @@ def command(
     with (
         reporters(console, catalogue, report_options, printer, page_of_all) as fan_out,
         say_which_system(spec, system_named),
-        coverage_counted(options, coverage) as options,
+        with_coverage_folder(options, coverage) as options,
     ):
         verdict, results = run_gate(options, known, fan_out, output.notice(console), finish)
     if results.interrupted:
@@ -221,7 +228,7 @@ def command(
         output.fail(f"the gate did not judge {line}")
     if verdict.coverage is not None:
         page = Path(verdict.coverage.page)
-        with naming_file(page):
+        with name_file_in_errors(page):
             page.parent.mkdir(parents=True, exist_ok=True)
         write(page, coverage_page(verdict.target, verdict.coverage).encode())
     if open_page:
@@ -232,7 +239,7 @@ def command(
 
 
 @contextmanager
-def coverage_counted(options: GateOptions, wanted: bool) -> Iterator[GateOptions]:
+def with_coverage_folder(options: GateOptions, wanted: bool) -> Iterator[GateOptions]:
     """Yield the options. If the target's code can be measured, they contain a folder for
     coverage data."""
     if not wanted or options.spec.kind in ("model", "command"):

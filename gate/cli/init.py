@@ -17,7 +17,7 @@ from ...spec.catalogue import load
 from ...spec.systems import SYSTEMS
 from ..console import output
 from ..console.option_checks import resolved_revision
-from ..files.disk import FileError, naming_file, write
+from ..files.disk import FileError, name_file_in_errors, write
 from ..files.project_file import FILE, read_project
 
 NO_ADDRESS = "Install schedproof from its repository, or from a wheel in this repository."
@@ -48,7 +48,7 @@ def write_files(folder: Path, system: str, revision: str) -> list[Written]:
         written.append(Written(path, kept=full and not extended))
         data.append(_extended(path, text) if full and extended else text.encode())
     for path, _ in written:
-        with naming_file(path.parent, "created"):
+        with name_file_in_errors(path.parent, "created"):
             path.parent.mkdir(parents=True, exist_ok=True)
     for (path, kept), content in zip(written, data, strict=True):
         if not kept:

@@ -14,7 +14,7 @@ from ..console import interrupts
 from ..console.option_checks import at_least, check_choice
 from ..files.project_file import FILE, TABLE, Project, read_project
 from ..judging.profiles import PROFILES
-from ..judging.rule_choice import excluded, rules_named
+from ..judging.rule_choice import excluded_ids, rules_named
 from ..targets import checkouts, releases
 from ..targets.checkouts import known_checkouts
 from ..targets.supported_releases import ReleaseError, packages, parse_release
@@ -52,11 +52,12 @@ def defaults() -> dict[str, Any]:
     }
 
 
-def with_its_target(context: typer.Context, option: typer.CallbackParam, value: Any) -> Any:
-    """Return the option's value, or None if it comes from the project file but the command line
-    names another target.
+def option_for_target(context: typer.Context, option: typer.CallbackParam, value: Any) -> Any:
+    """Return the option's value. Return None instead if the value comes from the project file but
+    does not suit the target on the command line.
 
-    Such a target, if it is a release or a checkout, has its own system, revision and rules.
+    A release or a checkout on the command line uses its own system, revision and rules, not those
+    that the project file gives for another target.
     """
     name = str(option.name)
     target = context.params.get("target", context.params.get("target_a"))
@@ -75,10 +76,10 @@ def named_target(
     scheduler_cls: str | None = None,
     beyond_start_up: bool = False,
 ) -> TargetSpec:
-    """Return the target that a command line names.
+    """Return the target named on the command line.
 
     If the project file names another target, set `beside_another`, so that printed replay commands
-    name this target.
+    include the target.
     """
     try:
         spec = parse_target(text, path, scheduler_cls)
@@ -95,30 +96,29 @@ def named_target(
     return replace(spec, beside_another=other, beyond_start_up=beyond_start_up)
 
 
-def left_out(
+def rules_to_exclude(
     context: typer.Context, exclude: Sequence[str] | None, rule: Sequence[str] | None, system: str
 ) -> Sequence[str]:
     """Return the rules to exclude.
 
-    Exclusions in the project file apply only to the system named there, and never to rules that the
-    command line names.
+    Exclusions in the project file apply only to the project's system. They never apply to rules
+    that the command line names.
     """
-    if meant_for_another(context, "exclude", system):
+    if is_for_another_system(context, "exclude", system):
         return ()
     if not (exclude and from_project(context, "exclude")):
         return exclude or ()
     catalogue = load(system)
     named = rules_named(catalogue, rule) if rule else {}
-    return [rule_id for rule_id in excluded(catalogue, exclude) if not named.get(rule_id)]
+    return [rule_id for rule_id in excluded_ids(catalogue, exclude) if not named.get(rule_id)]
 
 
-def meant_for_another(context: typer.Context, name: str, system: str) -> bool:
+def is_for_another_system(context: typer.Context, name: str, system: str) -> bool:
     return from_project(context, name) and system != (_system(context) or first_system())
 
 
 def project_note(systems: Collection[str]) -> str:
-    """Return a line that says how the project file changes the rules of these systems' gates, or
-    ""."""
+    """Return a line that says how the project file affects the gates of these systems, or ""."""
     given = read_project().given
     system = given.get("system") or _own_system(given.get("target", "")) or first_system()
     keys = [key for key in ("exclude", "deviations", "extra_rules") if key in given]
@@ -164,14 +164,14 @@ TargetOption = Annotated[
 SystemOption = Annotated[
     str | None,
     typer.Option(
-        help="system whose rules apply (default: the target's own)", callback=with_its_target
+        help="system whose rules apply (default: the target's own)", callback=option_for_target
     ),
 ]
 RevisionOption = Annotated[
     str | None,
     typer.Option(
         help="published behaviour to judge by (default: the target's own)",
-        callback=with_its_target,
+        callback=option_for_target,
     ),
 ]
 RuleOption = Annotated[
@@ -185,7 +185,7 @@ ExcludeOption = Annotated[
     typer.Option(
         "--exclude",
         help="do not judge this rule, because it is broken on purpose; repeat it, or write A,B",
-        callback=with_its_target,
+        callback=option_for_target,
     ),
 ]
 ExtraRulesOption = Annotated[
@@ -193,7 +193,7 @@ ExtraRulesOption = Annotated[
     typer.Option(
         "--extra-rules",
         help="Python file with your own additional rules; the file is executed",
-        callback=with_its_target,
+        callback=option_for_target,
     ),
 ]
 CompareWithOption = Annotated[

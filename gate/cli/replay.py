@@ -19,7 +19,7 @@ from ...properties.explanations.evidence import Evidence
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import LOCKSTEP
 from ...spec.catalogue import CatalogueError, Rule, load, select
-from ..compare.keeping import Kept
+from ..compare.keeping import KeptDifference
 from ..compare.report import print_difference
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ..console.interrupts import keep_results
@@ -29,14 +29,14 @@ from ..corpus.folder import scenario_named
 from ..files.scenario_file import FileError
 from ..judging.base import Noted
 from ..judging.findings import is_adapters_fault
-from ..judging.rule_choice import judged_by, lockstep_of, use_rules
+from ..judging.rule_choice import lockstep_revision, rules_to_judge, use_rules
 from ..reports.outcome import start_line
 from ..targets.factory import opened
 from ..targets.target_spec import MEMORY_LIMIT, TargetSpec, replay_options
 from ..traces.perfetto import check_perfetto, run_of, write_perfetto
-from ..traces.recorder import check_trace_file, recorded
+from ..traces.recorder import check_trace_file, record_target
 from . import options
-from .options import base_of, left_out, named_target
+from .options import base_of, named_target, rules_to_exclude
 
 A_WHILE = 1_000  # in steps
 
@@ -78,10 +78,10 @@ def command(
     spec = named_target(context, target, path, beyond_start_up=beyond_start_up)
     console = output.make_console()
     read = scenario_named(scenario)
-    exclude = [*left_out(context, exclude, rule, read.system)]
+    exclude = [*rules_to_exclude(context, exclude, rule, read.system)]
     catalogue = load(read.system, read.revision or "")
-    beside = lockstep_of(read, rule, spec, compare_with, output.notice(console))
-    rules = judged_by(read.system, rule, read.revision or "", spec, beside, exclude)
+    beside = lockstep_revision(read, rule, spec, compare_with, output.notice(console))
+    rules = rules_to_judge(read.system, rule, read.revision or "", spec, beside, exclude)
     _check_expected_rules(scenario, read, catalogue)
     if trace is not None:
         check_trace_file(trace, Path(scenario))
@@ -130,7 +130,7 @@ def command(
         ) as open_target,
     ):
         try:
-            with recorded(open_target.target, trace) as replayed_target:
+            with record_target(open_target.target, trace) as replayed_target:
                 outcome = replay(
                     *(replayed_target, read, rules, watch), begun=evidence.begun, skipped=skipped
                 )
@@ -192,7 +192,7 @@ def _beside(
             return CONFORMS
         replay(pair, scenario, (), last_step=difference.step)
         before = tuple(both for both in pair.recent if both.number < difference.step)
-    kept = Kept(Noted(scenario, "", ""), difference, "", before)
+    kept = KeptDifference(Noted(scenario, "", ""), difference, "", before)
     print_difference(console, kept, [spec.text for spec in specs])
     return BROKEN
 

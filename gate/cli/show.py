@@ -16,15 +16,15 @@ from ..console.option_checks import check_file, check_not_input, check_unicode
 from ..corpus.folder import scenario_named
 from ..files.disk import check_regular, write
 from ..files.scenario_file import FileError
-from ..judging.rule_choice import judged_by, lockstep_of, use_rules
+from ..judging.rule_choice import lockstep_revision, rules_to_judge, use_rules
 from ..targets.factory import opened
 from ..targets.target_spec import MEMORY_LIMIT, STEP_LIMIT, replay_options
-from ..traces.trace_file import GZIP, opened_trace
+from ..traces.trace_file import GZIP, open_trace
 from ..web.show.page import page
-from ..web.show.recording import recorded, recorded_trace
+from ..web.show.recording import record_run, record_trace
 from . import options
 from .check_trace import check_rules
-from .options import from_project, left_out, named_target
+from .options import from_project, named_target, rules_to_exclude
 
 SUFFIX = ".html"
 # Every line of a trace has one of these keys; scenarios have none of them.
@@ -77,15 +77,17 @@ def command(
         target_option = None if from_project(context, "target") else target
         check_no_target(file, target_option, path, compare_with)
         ids = check_rules(rule or [], None, True)
-        with opened_trace(file) as source:
-            run = recorded_trace(source, rules=ids)
+        with open_trace(file) as source:
+            run = record_trace(source, rules=ids)
         run.replay = f"schedproof check-trace {shlex.quote(file)} --explain"
     else:
         spec = named_target(context, target or "model", path, beyond_start_up=beyond_start_up)
         scenario = scenario_named(file)
-        exclude = [*left_out(context, exclude, rule, scenario.system)]
-        beside = lockstep_of(scenario, rule, spec, compare_with, output.notice(console))
-        rules = judged_by(scenario.system, rule, scenario.revision or "", spec, beside, exclude)
+        exclude = [*rules_to_exclude(context, exclude, rule, scenario.system)]
+        beside = lockstep_revision(scenario, rule, spec, compare_with, output.notice(console))
+        rules = rules_to_judge(
+            scenario.system, rule, scenario.revision or "", spec, beside, exclude
+        )
         notice = output.notice(console)
         with (
             output.busy(console, "drawing"),
@@ -99,7 +101,7 @@ def command(
         ):
             try:
                 title = scenario.name or Path(page_name(file)).stem
-                run = recorded(scenario, open_target.target, rules, name=title)
+                run = record_run(scenario, open_target.target, rules, name=title)
             except (InputError, ConfigRefused) as error:
                 raise FileError(f"{file}: {error}") from None
             run.details = run.details or (open_target.stderr() if run.broken else "")

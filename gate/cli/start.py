@@ -25,10 +25,10 @@ def main() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Open the null device in place of each standard stream that the caller has closed (`>&-`).
+    """Open the null device for each standard stream that the caller has closed (`>&-`).
 
-    Otherwise the next file that is opened would get the descriptor of the stream, and child
-    processes would print into that file.
+    Otherwise the next file to be opened would get the stream's descriptor, and child processes
+    would print into that file.
     """
     for name, mode, number in (("stdin", "r", 0), ("stdout", "w", 1), ("stderr", "w", 2)):
         try:

@@ -1,8 +1,8 @@
 """Baselines: the recorded behaviour of one version of a scheduler, to compare later versions with.
 
-A baseline is a file of gzipped JSON Lines, `schedproof/baseline@1`: a header, a record for each
-scenario with every answer of the target, and a last line with the number of records. Records are
-written one by one, but the file appears only once it is complete.
+A baseline is a file of gzipped JSON Lines in the format `schedproof/baseline@1`. It consists of a
+header, a record for each scenario with all replies of the target, and a last line with the number
+of records. Records are written one by one, but the file appears only once it is complete.
 """
 
 import contextlib
@@ -34,8 +34,8 @@ from ...properties.rules.registry import NEVER_CRASHES, NEVER_HANGS
 from ...properties.search.run import run_search
 from ...properties.search.state import Hooks, Search, SearchOptions, size
 from ..console import CONFORMS, interrupts, output
-from ..corpus.folder import builtin_scenarios, longest, seed_corpus
-from ..files.disk import check_regular, decode_json, naming_file, whole
+from ..corpus.folder import builtin_scenarios, max_steps, seed_corpus
+from ..files.disk import check_regular, decode_json, name_file_in_errors, write_atomically
 from ..files.scenario_file import FileError, scenario_json, scenario_of
 from ..judging.base import Noted
 from ..judging.context import BreakOff, GateContext
@@ -44,7 +44,7 @@ from ..judging.verdict import EngineRun, Progress, TargetInfo
 from ..targets import probe as probing
 from ..targets.probe import ProbeRequest
 from ..targets.scales import scales_of
-from .keeping import Kept, write_difference
+from .keeping import KeptDifference, write_difference
 
 FORMAT: Literal["schedproof/baseline@1"] = "schedproof/baseline@1"
 LONGEST_LINE = 256 * 1024 * 1024  # bytes
@@ -67,7 +67,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A scenario, the engine and scale that produced it, and the target's answers in order."""
+    """A scenario, the engine and scale that produced it, and the target's replies in order."""
 
     engine: str
     scale: str
@@ -95,7 +95,7 @@ class Writer:
         self.records += 1
 
     def line(self, value: Any) -> None:
-        with naming_file(self._path):
+        with name_file_in_errors(self._path):
             self._file.write(msgspec.json.encode(value) + b"\n")
 
 
@@ -103,8 +103,8 @@ class Writer:
 def writer(path: Path, header: Header) -> Iterator[Writer]:
     """Open a baseline for writing. Its file appears only if the `with` block ends without an
     error."""
-    with whole(path) as place:
-        with naming_file(path):
+    with write_atomically(path) as place:
+        with name_file_in_errors(path):
             raw = place.open("wb")
         file: Any = gzip.GzipFile("", "wb", 6, raw, mtime=0)
         try:
@@ -113,7 +113,7 @@ def writer(path: Path, header: Header) -> Iterator[Writer]:
             yield book
             book.line(End(book.records))
         finally:
-            with naming_file(path), raw, file:
+            with name_file_in_errors(path), raw, file:
                 pass  # closes both files, and writes what is buffered
 
 
@@ -171,7 +171,11 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
             while line := file.readline(LONGEST_LINE):
                 number += 1
                 if not line.endswith(b"\n"):
-                    problem = "longer than any record" if len(line) == LONGEST_LINE else "truncated"
+                    problem = (
+                        "longer than any record can be"
+                        if len(line) == LONGEST_LINE
+                        else "truncated"
+                    )
                     raise FileError(f"{path}: line {number}: {problem}")
                 yield number, line
     except gzip.BadGzipFile as error:
@@ -249,10 +253,12 @@ def record(console: Console, recording: Recording, seed: int, file: Path) -> int
 
 
 def _probe(recording: Recording) -> tuple[Started, list[str], Mapping[str, Any], frozenset[str]]:
-    """Return the target's name and version, the scales that it accepts, the values to fix in every
-    configuration, and the kinds of configuration that it refuses.
+    """Start the target and find out what it accepts. Return its name and version, the accepted
+    scales, the values to fix in every configuration, and the kinds of configuration that the target
+    refuses.
 
-    If it accepts no scale unchanged, the fixed values turn off the features that it refuses.
+    If the target accepts no scale unchanged, the fixed values turn off the features that it
+    refuses.
     """
     request = ProbeRequest(
         recording.target, recording.system, recording.revision, (), recording.fixed
@@ -268,7 +274,7 @@ def _probe(recording: Recording) -> tuple[Started, list[str], Mapping[str, Any],
 
 def _corpus(recording: Recording, scenarios: Mapping[str, Scenario]) -> Iterator[Scenario]:
     for scenario in scenarios.values():
-        if longest(scenario) <= PROFILES[recording.profile_name].corpus_steps:
+        if max_steps(scenario) <= PROFILES[recording.profile_name].corpus_steps:
             config = {**scenario.config, **recording.fixed}
             yield replace(scenario, revision=recording.revision, config=config, expect=None)
 
@@ -294,11 +300,12 @@ def replay_baseline(
     gate: GateContext,
     file: Path,
     records: Iterator[tuple[int, Record, Scenario]],
-) -> list[Kept]:
-    """Replay a baseline on the target. For each difference, keep the smallest run that shows it."""
+) -> list[KeptDifference]:
+    """Replay a baseline on the target. For each kind of difference, keep the smallest run that
+    shows it."""
     began = time.monotonic()
     totals: Counter[str] = Counter()
-    smallest: dict[str, Kept] = {}
+    smallest: dict[str, KeptDifference] = {}
     complete = False
     try:
         for line, record, scenario in records:
@@ -328,7 +335,7 @@ def _difference(
     record: Record,
     scenario: Scenario,
     totals: Counter[str],
-) -> Kept | None:
+) -> KeptDifference | None:
     assert gate.base is not None
     pair = gate.base.pair
     pair.coverage.refused.clear()
@@ -354,4 +361,4 @@ def _difference(
         pair.sides[0].target = Recorded(record.answers)
         replay(pair, scenario, (), last_step=difference.step)
     recent = tuple(both for both in pair.recent if both.number < difference.step)
-    return Kept(noted, difference, "", recent, earlier)
+    return KeptDifference(noted, difference, "", recent, earlier)

@@ -1,5 +1,5 @@
 """Judge a changed scheduler against its base. Report only the rules that the change breaks or
-repairs, and the decisions that it makes differently."""
+repairs, and the decisions that differ."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -43,7 +43,7 @@ def base_options(base: TargetSpec, system: str, revision: str) -> BaseOptions:
 
 
 def changes_of(gate: GateContext) -> Mapping[str, Any]:
-    """Return the fields of the verdict that only a gate with a base has."""
+    """Return the fields that the verdict has only if the gate has a base."""
     decisions: list[Change] = []
     repaired: list[Change] = []
     try:
@@ -80,8 +80,8 @@ def _decisions(gate: GateContext) -> list[Change]:
 def _repaired_rules(gate: GateContext) -> list[Change]:
     """Return the rules that only the base breaks.
 
-    The base must break such a rule in several runs, because a change may avoid one or two failures
-    by chance. Rules that the change breaks in other runs do not count.
+    A change may avoid one or two failures by chance, so the base must break such a rule in several
+    runs. A rule that the change breaks in other runs does not count.
     """
     assert gate.base is not None
     base, options = gate.base, gate.options
@@ -116,7 +116,16 @@ def _smallest(gate: GateContext, rule: str, noted: Noted) -> Any:
 
 
 class ChangeReporter(Terminal):
-    """Print how a change differs from its base, and how many runs and steps were compared."""
+    """Print how a change differs from its base, and how many runs and steps were compared.
+
+    The first finding is printed when it is found. All others are printed at the end, by fault.
+    """
+
+    def _found_one(self, event: Found) -> None:
+        if self._found:
+            self._found[event.finding.scenario] = event
+        else:
+            super()._found_one(event)
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Concluded) and not self._verbose:
@@ -129,7 +138,8 @@ class ChangeReporter(Terminal):
     def _judged(self, verdict: Verdict) -> None:
         by_id = {rule.id: rule for rule in self._rules}
         causes = causes_of(verdict.faults)
-        for fault in sorted(verdict.faults, key=lambda fault: fault.number in causes):
+        faults = one_per_rule(verdict.faults, causes)
+        for fault in sorted(faults, key=lambda fault: fault.number in causes):
             cause = causes.get(fault.number)
             if cause is not None and fault.kind not in SEVERE:
                 continue
@@ -138,7 +148,7 @@ class ChangeReporter(Terminal):
             print_broken(self._console, fault, event, by_id[fault.rule], cause, is_whole)
             below = [
                 other
-                for other in verdict.faults
+                for other in faults
                 if causes.get(other.number) == fault and other.kind not in SEVERE
             ]
             for other in below[:BELOW]:
@@ -153,7 +163,7 @@ class ChangeReporter(Terminal):
             self._line("DIFFERS", "yellow", change.what, change)
         if len(verdict.decisions) > shown:
             more = plural(len(verdict.decisions) - shown, "more kind")
-            self._dim(f"and {more} of difference: --json lists them")
+            self._dim(f"and {more} of difference (--json lists them)")
         for line in summary_lines(verdict):
             self._dim(line)
         if not self._verbose:
@@ -166,8 +176,8 @@ class ChangeReporter(Terminal):
 
 
 def causes_of(faults: Sequence[Fault]) -> dict[int, Fault]:
-    """Map the number of each fault that another fault may have caused to the first fault of that
-    chain."""
+    """Map the number of each fault that may be a consequence to its first cause: follow the
+    possible causes from fault to fault until one has no cause itself."""
     by_number = {fault.number: fault for fault in faults}
     causes = {}
     for fault in faults:
@@ -179,6 +189,15 @@ def causes_of(faults: Sequence[Fault]) -> dict[int, Fault]:
         if first != fault.number:
             causes[fault.number] = by_number[first]
     return causes
+
+
+def one_per_rule(faults: Sequence[Fault], causes: Mapping[int, Fault]) -> list[Fault]:
+    """Leave out a fault if another one breaks the same rule and may have the same cause."""
+    kept: dict[tuple[str, int], Fault] = {}
+    for fault in faults:
+        cause = causes.get(fault.number, fault)
+        kept.setdefault((fault.rule, cause.number), fault)
+    return list(kept.values())
 
 
 def in_short(fault: Fault, rule: Rule) -> str:
@@ -197,11 +216,16 @@ def print_broken(
     cause: Fault | None,
     is_whole: bool,
 ) -> None:
+    text = f"{rule.title}: step {fault.step}: {fault.message}"
+    if cause is not None:
+        where = "" if is_whole else f": {fault.scenario}"
+        text += f" (may follow from {cause.rule}, or have the same cause{where})"
     console.print(
-        f"[red]BREAKS[/red] [bold]{rule.id}[/bold]{_also(fault)} {escape(rule.title)}: "
-        f"step {fault.step}: {escape(one_line(fault.message))}",
+        f"[red]BREAKS[/red] [bold]{rule.id}[/bold]{_also(fault)} {escape(one_line(text))}",
         soft_wrap=True,
     )
+    if cause is not None and not is_whole:
+        return
     lines = []
     lines += [f"decided:  {fault.decided}"] * bool(fault.decided and event is None)
     if event is not None:
@@ -209,10 +233,7 @@ def print_broken(
         lines += lines_of_code(fault)
         lines += [output.scenario_config(event.scenario), *output.request_lines(event.scenario)]
     show = fault.replay.replace("schedproof replay ", "schedproof show ", 1)
-    replay = f"replay: {fault.replay}"
-    if cause is not None:
-        replay = f"may follow from {cause.rule}, or have the same cause; {replay}"
-    for line in (*lines, replay, *[f"show:   {show}"] * is_whole):
+    for line in (*lines, f"replay: {fault.replay}", *[f"show:   {show}"] * is_whole):
         console.print(f"  {one_line(line)}", markup=False, soft_wrap=True)
 
 
@@ -241,8 +262,10 @@ def summary_lines(verdict: Verdict) -> list[str]:
 
 def conclusion(verdict: Verdict) -> str:
     assert verdict.base is not None
-    below = len(causes_of(verdict.faults))
-    parts = [f"{plural(len(verdict.faults) - below, 'fault')} that the base does not have"]
+    causes = causes_of(verdict.faults)
+    faults = one_per_rule(verdict.faults, causes)
+    below = sum(fault.number in causes for fault in faults)
+    parts = [f"{plural(len(faults) - below, 'fault')} that the base does not have"]
     parts += [f"{below} more that may follow from them"] * bool(below)
     if not verdict.faults:
         parts = ["no fault found that the base does not have"]

@@ -28,12 +28,13 @@ FORMAT = "schedproof/diff@1"
 
 
 class DiffFinding(msgspec.Struct, frozen=True):
-    """A difference between two targets, in the smallest scenario found. Times are in seconds.
+    """A difference between two targets, in the smallest scenario that shows it. Times are in
+    seconds.
 
-    `shape` is the same in every scenario that shows the difference. `scenario_b` is set if B
-    belongs to another system. `fields` maps every field that differs to its values on A and on B.
-    `seen` counts the runs that show the difference; it is None unless every run was continued to
-    its end.
+    `shape` is the same for every scenario that shows the difference. `scenario_b` is set if B
+    belongs to another system. `fields` maps each field that differs to its values on A and on B.
+    `seen` counts the runs that show the difference; it is None if some runs were not continued to
+    their end.
     """
 
     kind: str
@@ -53,8 +54,8 @@ class DiffFinding(msgspec.Struct, frozen=True):
 
 
 class Compared(msgspec.Struct, frozen=True):
-    """The amount that was compared. `fields` counts, for each field, the steps in which both
-    targets showed it."""
+    """How much was compared. `fields` counts, for each field, the steps in which both targets
+    showed it."""
 
     steps: int
     fields: dict[str, int]
@@ -93,10 +94,10 @@ def exit_code(differences: int, steps: int, complete: bool) -> int:
 SHRINK_STEPS = 20_000
 
 
-class Kept(NamedTuple):
-    """A difference, with the smallest scenario found that shows it and the scenario's file.
+class KeptDifference(NamedTuple):
+    """A difference, the smallest scenario found that shows it, and the scenario's file.
 
-    `recent` contains the steps before it, on both targets. `earlier` is a harmless difference in an
+    `recent` contains the preceding steps on both targets. `earlier` is a harmless difference in an
     earlier step. `seen` is the number of runs that show the difference.
     """
 
@@ -109,12 +110,13 @@ class Kept(NamedTuple):
     shrunk_in: float = 0.0
 
 
-def keep_differences(gate: GateContext, most: int, shrinks: bool = True) -> Iterator[Kept]:
-    """Yield up to `most` of the differences, most serious first. Configurations that only one side
-    refuses come last. Differences are shrunk unless the gate was interrupted.
+def keep_differences(
+    gate: GateContext, most: int, shrinks: bool = True
+) -> Iterator[KeptDifference]:
+    """Yield up to `most` differences, most serious first. Configurations that only one of the
+    targets refuses come last. Differences are shrunk unless the gate was interrupted.
 
-    Raises:
-        TargetBroken: a difference does not occur again in its scenario.
+    Raise TargetBroken if a difference does not occur again in its scenario.
     """
     assert gate.base is not None
     compared = gate.base.compared
@@ -124,7 +126,7 @@ def keep_differences(gate: GateContext, most: int, shrinks: bool = True) -> Iter
         assert note.difference is not None
         seen = compared.seen[note.difference.shape] or 1
         if gate.results.broken_off or not note.engine:
-            kept = Kept(note, note.difference, "")
+            kept = KeptDifference(note, note.difference, "")
         else:
             kept = _smallest(gate, note, shrinks)
         yield write_difference(gate, kept._replace(seen=seen))
@@ -155,7 +157,7 @@ def _refused_configurations(gate: GateContext) -> list[Noted]:
     ]
 
 
-def _smallest(gate: GateContext, noted: Noted, shrinks: bool) -> Kept:
+def _smallest(gate: GateContext, noted: Noted, shrinks: bool) -> KeptDifference:
     assert gate.base is not None
     assert noted.difference is not None
     pair, began, shape = gate.base.pair, time.monotonic(), noted.difference.shape
@@ -168,14 +170,14 @@ def _smallest(gate: GateContext, noted: Noted, shrinks: bool) -> Kept:
         fixed = gate.options.fixed
         if any(candidate.config.get(key, 0) != value for key, value in fixed.items()):
             return False
-        return differs(pair, candidate, shape, first.step) is not None
+        return difference_in(pair, candidate, shape, first.step) is not None
 
     if shrinks:
         cut = until(scenario, first.step)
         if cut != scenario and still_differs(cut):
             scenario = cut
         scenario = shrink(scenario, still_differs, attempts)
-    shown = differs(pair, scenario, shape, first.step)
+    shown = difference_in(pair, scenario, shape, first.step)
     if shown is None:
         path = write_scenario(scenario, gate.options.out, f"flaky-{first.kind}")
         why = f"{shape} did not occur again in the same scenario ({path})"
@@ -184,14 +186,14 @@ def _smallest(gate: GateContext, noted: Noted, shrinks: bool) -> Kept:
     earlier = pair.differences[number - 1] if number else None
     recent = tuple(both for both in pair.recent if both.number < shown.step)
     smallest = noted._replace(scenario=scenario, difference=shown)
-    return Kept(smallest, shown, "", recent, earlier, shrunk_in=time.monotonic() - began)
+    return KeptDifference(smallest, shown, "", recent, earlier, shrunk_in=time.monotonic() - began)
 
 
-def differs(
+def difference_in(
     pair: DifferentialTarget, scenario: Scenario, shape: str, last_step: int
 ) -> Difference | None:
-    """Return the difference of this shape that the scenario shows up to step `last_step`, or
-    None."""
+    """Return the difference of this shape that the scenario shows in the steps up to `last_step`,
+    or None."""
     try:
         replay(pair, scenario, (), last_step=last_step)
     except (ConfigRefused, InputError):
@@ -199,7 +201,7 @@ def differs(
     return next((difference for difference in pair.differences if difference.shape == shape), None)
 
 
-def write_difference(gate: GateContext, kept: Kept) -> Kept:
+def write_difference(gate: GateContext, kept: KeptDifference) -> KeptDifference:
     options, noted, difference = gate.options, kept.noted, kept.difference
     assert options.base is not None
     title = f"{difference.kind} between {options.spec.text} and {options.base.spec.text}"
@@ -213,9 +215,9 @@ def write_difference(gate: GateContext, kept: Kept) -> Kept:
     return kept._replace(noted=noted._replace(scenario=named), path=str(path))
 
 
-def finding_of(gate: GateContext, kept: Kept) -> DiffFinding:
-    """Return a difference as data. If B belongs to another system, also write the scenario file
-    for B."""
+def finding_of(gate: GateContext, kept: KeptDifference) -> DiffFinding:
+    """Return a difference as data. If B belongs to another system, also write a scenario file for
+    B."""
     noted, difference = kept.noted, kept.difference
     return DiffFinding(
         kind=difference.kind,

@@ -10,12 +10,12 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from ...properties.checking.difference import CLASSES, only, plain
+from ...properties.checking.difference import CLASSES, plain, without_shared
 from ...properties.checking.lockstep import Differing
 from ..console import output
 from ..console.step_lines import step_line
 from ..judging.verdict import Began, Event, Notice, Progress
-from .keeping import DiffFinding, DiffVerdict, Kept
+from .keeping import DiffFinding, DiffVerdict, KeptDifference
 
 EVENTS = ("prefix hit", "preemption", "pause", "abort", "early EOS")
 
@@ -40,7 +40,7 @@ class DiffReporter:
             names = "; ".join(f"{side}: {info.name} {info.version}" for side, info in sides)
             self._dim(f"{names}; scales {', '.join(event.scales)}")
         elif isinstance(event, Notice):
-            self._dim(event.text.replace("the target refuses", "one of them refuses"))
+            self._dim(event.text.replace("the target refuses", "one of the targets refuses"))
         elif isinstance(event, Progress) and self._status is not None:
             of = f" of {event.of}" if event.of else ""
             self._status.update(f"{event.engine}: run {event.runs}{of}, {event.steps} steps")
@@ -54,7 +54,9 @@ class DiffReporter:
             self._status.stop()
 
 
-def print_finding(console: Console, finding: DiffFinding, found: Kept, reported: SideNames) -> None:
+def print_finding(
+    console: Console, finding: DiffFinding, found: KeptDifference, reported: SideNames
+) -> None:
     print_difference(console, found, reported.names)
     plain = partial(output.say, console)
     plain(f"  scenario: {finding.scenario}")
@@ -75,7 +77,7 @@ def print_finding(console: Console, finding: DiffFinding, found: Kept, reported:
     plain("")
 
 
-def print_difference(console: Console, found: Kept, names: Sequence[str]) -> None:
+def print_difference(console: Console, found: KeptDifference, names: Sequence[str]) -> None:
     difference, scenario = found.difference, found.noted.scenario
     console.print(
         f"[red]DIFFERS[/red] [bold]{difference.kind}[/bold] "
@@ -108,7 +110,7 @@ def print_difference(console: Console, found: Kept, names: Sequence[str]) -> Non
         output.print_details(difference.details, console)
 
 
-def _side_by_side(found: Kept, names: Sequence[str]) -> Table:
+def _side_by_side(found: KeptDifference, names: Sequence[str]) -> Table:
     drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for head in (
         "    differs in",
@@ -122,9 +124,12 @@ def _side_by_side(found: Kept, names: Sequence[str]) -> Table:
 
 
 def sides_of(field: Differing) -> tuple[object, object]:
-    """Return both values without the part that they share. If only the order differs, return
-    them unchanged."""
-    first, second = only(field.first, field.second), only(field.second, field.first)
+    """Return both values without the items that they have in common. If only the order differs,
+    return them unchanged."""
+    first, second = (
+        without_shared(field.first, field.second),
+        without_shared(field.second, field.first),
+    )
     return (first, second) if first or second else (field.first, field.second)
 
 

@@ -17,8 +17,8 @@ PATHS = ("--path-a", "--path-b")
 
 
 class Setting(NamedTuple):
-    """The system and revision of the scenarios and of each target, and the values that are
-    fixed."""
+    """What a comparison uses: the system and revision of the scenarios and of each target, and the
+    values that are fixed in every configuration."""
 
     system: str
     revision: str
@@ -84,7 +84,8 @@ def setting_of_baseline(spec: TargetSpec, system: str, revision: str) -> Setting
 
 
 def translation_line(name: str, setting: Setting, system: str, revision: str) -> str:
-    """Describe, in one line, how the configuration is translated for a target of another system."""
+    """Describe, in one line, how a configuration is translated for a target that belongs to another
+    system."""
     usual = full_config(setting.system, setting.revision, {}) | dict(setting.fixed)
     given = translated(usual, setting.system, setting.revision, system, revision)
     common = usual.keys() & given.keys()

@@ -21,7 +21,7 @@ _over = False
 
 def install() -> None:
     """Make SIGTERM (CI stops the job) and SIGHUP (the terminal closes) end a run as Ctrl-C does,
-    keeping its results. A signal that the parent process ignores stays ignored."""
+    keeping its results. Do not change how a signal is handled that the parent process ignores."""
     ours = {signal.SIG_DFL, signal.default_int_handler}
     for number in SIGNALS:
         if signal.getsignal(number) in ours:
@@ -65,8 +65,8 @@ def check() -> None:
 
 @contextmanager
 def prefer_interrupt() -> Iterator[None]:
-    """Turn errors in the block into KeyboardInterrupt if an interrupt caused them. Hypothesis,
-    for one, may raise AssertionError when it is interrupted."""
+    """Turn errors in the block into KeyboardInterrupt if an interrupt caused them. For example,
+    Hypothesis may raise AssertionError when it is interrupted."""
     try:
         yield
     except Exception:
@@ -83,8 +83,11 @@ def limit(seconds: float) -> None:
 
 
 def keep_results() -> None:
-    """Switch the time limit off: all runs have ended, and the command only reports what they found.
-    If there is no time limit, do nothing, because the timer may belong to a caller."""
+    """Switch the time limit off, because all runs have ended and the command only has to report its
+    results.
+
+    Without a time limit, do nothing: the timer may belong to a caller.
+    """
     if _limit is not None:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
@@ -98,7 +101,7 @@ def no_limit() -> None:
 
 
 def why() -> str:
-    """Return why the run ended early. The last line of output begins with this text."""
+    """Return why the run ended early. The last line of the output begins with this text."""
     return f"the time limit of {_limit:g} s was reached" if _over else "interrupted"
 
 

@@ -59,8 +59,8 @@ def check_file(name: str, file: Path) -> None:
 
 
 def check_not_input(name: str, file: Path, what: str, source: Path) -> None:
-    """Raise InputError if `file`, the value of option `name`, is the file `source` and would
-    overwrite it. `what` describes `source` in the message."""
+    """Raise InputError if `file`, the value of the option `name`, is `source`, because writing to
+    it would overwrite the input. The message calls `source` by the name `what`."""
     if source.is_file() and file.exists() and file.samefile(source):
         raise InputError(name, f"{file} is {what} itself; valid: another file")
 
@@ -87,12 +87,12 @@ def check_unicode(name: str, value: str) -> None:
 
 
 def check_places(json_file: Path | None, out: Path) -> None:
-    """Raise InputError if the results could not be written. Call this before doing any work."""
+    """Raise InputError if the results could not be written. Call this before the work begins."""
     if json_file is not None:
         check_file("--json", json_file)
     _check_reachable("--out", out)
     if out.is_symlink() and not out.exists():
-        raise InputError("--out", f"{out} leads to nothing; valid: a folder")
+        raise InputError("--out", f"{out} is a broken link; valid: a folder")
     existing = next(place for place in (out, *out.absolute().parents) if place.exists())
     if not existing.is_dir():
         raise InputError("--out", f"{out}: {existing} is not a folder")

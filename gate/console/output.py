@@ -115,8 +115,8 @@ def print_failure(
     run: Excerpt,
     why: Sequence[str] | None = None,
 ) -> None:
-    """Print everything known about a failure. `options` are those of the replay command; `run`
-    is the end of the run."""
+    """Print a failure in full. `options` are those of the replay command, and `run` is the end of
+    the run."""
     command = f"schedproof replay {shlex.quote(path)}{options}"
     lines = failure_lines(rule, scenario, broken, path, command, run, why)
     show_failure(console, rule, lines, "ADAPTER" if broken.by_adapter else "BROKEN")
@@ -137,7 +137,7 @@ def failure_lines(
     run: Excerpt,
     why: Sequence[str] | None = None,
 ) -> list[str]:
-    """Return everything known about a failure, as lines. `replay` is the replay command; `why`
+    """Return the lines that describe a failure in full. `replay` is the replay command, and `why`
     is the known cause."""
     lines = [
         f"rule:     {rule.statement}",
@@ -178,7 +178,8 @@ def scenario_config(scenario: Scenario) -> str:
 
 
 def config_line(system: str, revision: str, config: Mapping[str, Any]) -> str:
-    """Describe a configuration: its sizes, and every key that differs from its default."""
+    """Describe a configuration by its sizes and by the keys whose values differ from their
+    defaults."""
     usual = full_config(system, revision, {})
     with suppress(InputError):  # a recorded configuration may contain unknown keys
         config = full_config(system, revision, config)

@@ -41,7 +41,7 @@ class News(NamedTuple):
 
     @property
     def turns(self) -> tuple[Any, ...]:
-        """The parts that are equal in all steps of a shared line."""
+        """The parts of the line that must be equal for steps to share a line."""
         return self.step.kind, *self.step.scheduled.items(), self.over
 
 
@@ -99,8 +99,8 @@ Part = tuple[str, str]  # a piece of text and its style
 class StepLines:
     """Print each step of a run.
 
-    With `fold`, consecutive steps that are alike share a line. So do prefill and decode steps that
-    alternate.
+    With `fold`, similar consecutive steps share a line, and so do alternating prefill and decode
+    steps.
     """
 
     def __init__(
@@ -128,7 +128,8 @@ class StepLines:
         self._alike = [*self._alike[:2], *self._alike[2:][-1:], news]
 
     def repeats(self, news: News) -> int:
-        """Return the number of steps after which this step repeats an earlier one, or 0."""
+        """Return 1 if this step repeats the previous one, 2 if it repeats the one before that, and
+        0 if it repeats neither."""
         if news.stands_out or not self._recent:
             return 0
         before, last = self._recent[0], self._recent[-1]
@@ -157,7 +158,7 @@ def step_text(news: News) -> Text:
 
 
 def folded_text(alike: Sequence[News], period: int) -> Text:
-    """Return one line for the steps `alike`, which repeat every `period` steps."""
+    """Return one line for the steps `alike`, which repeat with a period of `period` steps."""
     first, last = alike[0], alike[-1]
     members = " and ".join(_members(news.step) for news in alike[:period])
     text = Text(one_line(f"steps {first.number}-{last.number} {members}"))

@@ -21,7 +21,7 @@ from ...spec.catalogue import CatalogueError, load, select
 from ..files.scenario_file import FileError, file_name
 from . import folder as corpus_folder
 from .folder import Entry, FoundOn, Origin, scenario_named
-from .replay import broken_alike, expectation, expecting, rules_for
+from .replay import expectation, failures_of_shape, rules_for, with_expectation
 
 Expected = Literal["holds", "violates"]
 Say = Callable[[str], None]
@@ -56,13 +56,17 @@ def add_files(adding: Adding, files: Sequence[Path]) -> dict[Path, str]:
 
 
 def add_file(adding: Adding, file: Path) -> None:
-    """Shrink a scenario and add it, unless the corpus has a smaller one with the same failure."""
+    """Shrink a scenario and add it, unless the corpus already has a scenario of at most this size
+    with the same failure."""
     read = scenario_named(str(file))
     steps = read.expect and read.expect.steps
     scenario = replace(read, expect=None)
     adding, outcome = _judge_by_own_rule(adding, file, scenario)
     if outcome.broken and steps and not adding.no_shrink:
-        why = "a smaller scenario would not show the expected steps; valid: --no-shrink"
+        why = (
+            "the file expects certain steps, which a smaller scenario would not show; valid: "
+            "--no-shrink"
+        )
         raise FileError(f"{file}: $.expect.steps: {why}")
     if outcome.broken:
         reported, origin, how = _failure(adding, file, scenario, outcome)
@@ -90,8 +94,8 @@ def minimize_entry(target: Target, spec: str, entry: Entry, say: Say) -> bool:
     expect = entry.scenario.expect
     if expect is not None and expect.steps:
         say(
-            f"{entry.path}: not changed, because it expects steps that a smaller scenario would "
-            "not show"
+            f"{entry.path}: not changed, because it expects certain steps, which a smaller "
+            "scenario would not show"
         )
         return True
     scenario = replace(entry.scenario, expect=None)
@@ -110,7 +114,7 @@ def minimize_entry(target: Target, spec: str, entry: Entry, say: Say) -> bool:
     )
     own = shape(broken[0], smaller.request_ids)
     origin = Origin(broken[0].rule, own, entry.origin.found_on, entry.origin.found)
-    path = corpus_folder.add(entry.path.parent, expecting(smaller, violates), origin)
+    path = corpus_folder.add(entry.path.parent, with_expectation(smaller, violates), origin)
     if path != entry.path:
         corpus_folder.remove(entry)
     say(f"{entry.path}: {in_words(scenario)} -> {in_words(smaller)} ({how}): {path.name}")
@@ -120,7 +124,7 @@ def minimize_entry(target: Target, spec: str, entry: Entry, say: Say) -> bool:
 def minimize(
     target: Target, scenario: Scenario, first: Broken, ids: Sequence[str]
 ) -> tuple[Scenario, str]:
-    """Return the smallest scenario found that has a failure of the same shape, and the number of
+    """Return the smallest scenario found whose failure has the same shape, and the number of
     replays."""
     rules = rules_for(scenario, ids)
     own = shape(first, scenario.request_ids)
@@ -132,7 +136,7 @@ def minimize(
     def still_fails(candidate: Scenario) -> bool:
         nonlocal replays
         replays += 1
-        return bool(broken_alike(target, candidate, rules, own, first.step))
+        return bool(failures_of_shape(target, candidate, rules, own, first.step))
 
     smallest = shrink(scenario, still_fails, min(ATTEMPTS, max(affordable, 10)))
     return smallest, f"{replays} replays"
@@ -177,7 +181,7 @@ def _failure(
                 )
         first = outcome.broken[0]
     broken = [failure.rule for failure in outcome.broken]
-    reported = expecting(scenario, broken if adding.expected == "violates" else None)
+    reported = with_expectation(scenario, broken if adding.expected == "violates" else None)
     own = shape(first, scenario.request_ids)
     return reported, _origin(adding, first.rule, own, outcome), how
 
@@ -189,7 +193,7 @@ def _witness(
         raise FileError(f"{file}: breaks no rule on {adding.target_spec}; valid: --expect holds")
     if not outcome.finished:
         raise FileError(
-            f"{file}: shows nothing, because the run had not finished after {outcome.steps} steps"
+            f"{file}: inconclusive, because the run had not finished after {outcome.steps} steps"
         )
     reported = (scenario.origin or {}).get("rule")
     rule = adding.rules[0] if adding.rules else reported
@@ -206,7 +210,7 @@ def _witness(
         raise FileError(
             f"{file}: {rule} is never exercised on {adding.target_spec}, so this is not a witness"
         )
-    return expecting(scenario, None), _origin(adding, rule, "", outcome), "a witness"
+    return with_expectation(scenario, None), _origin(adding, rule, "", outcome), "a witness"
 
 
 def _origin(adding: Adding, rule: str, own: str, outcome: Outcome) -> Origin:

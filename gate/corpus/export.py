@@ -57,21 +57,21 @@ def target():
 '''
 
 
-def exported(kind: str, entries: Sequence[Entry], target: str | None = None) -> str:
-    """Return the text of a file of this kind. Tests run on `target`, by default the target that
-    the entries were found on. Raise FileError if the file cannot express an entry."""
+def export_text(kind: str, entries: Sequence[Entry], target: str | None = None) -> str:
+    """Return the content of a file of this kind. The tests run on `target`, by default the target
+    on which the entries were found. Raise FileError if the file cannot express an entry."""
     if kind == "json":
         rows = ",\n".join(scenario_json(entry.scenario).rstrip() for entry in entries)
         return f"[\n{rows}\n]\n"
     if kind == "pytest":
-        head = PYTEST_HEAD.replace("{target}", _literal(target or found_on(entries)))
+        head = PYTEST_HEAD.replace("{target}", _literal(target or common_target(entries)))
         return head + "".join(_pytest_test(entry) for entry in entries)
     return as_repository_tests(entries)
 
 
 def expressible(kind: str, entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
-    """Return the entries that a file of this kind can express, and a reason for each of the
-    others."""
+    """Return the entries that a file of this kind can express, and the reasons why it cannot
+    express the others."""
     if kind != "upstream":
         return [*entries], []
     able: list[Entry] = []
@@ -87,14 +87,14 @@ def expressible(kind: str, entries: Sequence[Entry]) -> tuple[list[Entry], list[
     return able, [str(error) for error in errors]
 
 
-def found_on(entries: Sequence[Entry]) -> str:
-    """Return the target that all entries were found on. Raise FileError if there are several."""
+def common_target(entries: Sequence[Entry]) -> str:
+    """Return the target on which all entries were found. Raise FileError if there are several."""
     targets = sorted({entry.origin.found_on.target for entry in entries} - {""})
     if len(targets) != 1:
         known = (
             f"found on {', '.join(targets)}"
             if targets
-            else "which do not name the target that they were found on"
+            else "which do not name the target on which they were found"
         )
         raise FileError(f"--as pytest: entries {known}; valid: name one with --target")
     return targets[0]
@@ -124,7 +124,7 @@ def as_repository_tests(entries: Sequence[Entry]) -> str:
 
 
 class Table(NamedTuple):
-    """The steps that the model of a revision takes, each written as the arguments of a call to
+    """The steps that a revision's model takes. Each step is written as the arguments of a call to
     `dict`."""
 
     revision: str
@@ -132,7 +132,8 @@ class Table(NamedTuple):
 
 
 class RepositoryTest:
-    """An entry as the templates see it. Only rules that a template cannot assert need `table`."""
+    """An entry in the form that templates use. `table` is needed only for rules that a template
+    cannot assert."""
 
     def __init__(self, entry: Entry) -> None:
         expect = entry.scenario.expect
@@ -161,11 +162,11 @@ class RepositoryTest:
         return (_arguments(_request(request)) for request in self._entry.scenario.requests)
 
     def table(self) -> Table:
-        """Return the steps of the first model that breaks no rule, starting with the model of the
+        """Return the steps of the first model that breaks no rule, beginning with the model of the
         scenario's own revision.
 
-        If that model breaks the rule, the table comes from another model and ends with the step in
-        which the first one breaks the rule.
+        If the model of that revision breaks the rule, the table comes from another model. It ends
+        at the step in which the model of the revision breaks the rule.
         """
         scenario = self._entry.scenario
         own = scenario.revision or revisions_of(scenario.system)[0]

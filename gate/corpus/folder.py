@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from ...model.config import MOST
 from ...model.scenario import Scenario
 from ...spec.systems import SYSTEMS
-from ..files.disk import located, naming_file
+from ..files.disk import describe_error, name_file_in_errors
 from ..files.scenario_file import FileError, file_name, read_scenario, write_scenario
 from ..targets.scales import scales_of
 
@@ -71,15 +71,15 @@ def scenario_named(name: str) -> Scenario:
     )
 
 
-def by_length(system: str) -> dict[str, Scenario]:
-    """Return the system's built-in scenarios, shortest first: a failure should show up in a
-    short run."""
-    return dict(sorted(builtin_scenarios(system).items(), key=lambda item: longest(item[1])))
+def shortest_first(system: str) -> dict[str, Scenario]:
+    """Return the system's built-in scenarios, shortest first, so that failures show up in short
+    runs."""
+    return dict(sorted(builtin_scenarios(system).items(), key=lambda item: max_steps(item[1])))
 
 
-def longest(scenario: Scenario) -> int:
-    """Return an upper bound on the number of steps of a replay, provided that no request has to
-    wait for space."""
+def max_steps(scenario: Scenario) -> int:
+    """Return an upper bound on the number of steps of a replay in which no request has to wait for
+    space."""
     key = scales_of(scenario.system).chunk_key
     chunk = int(scenario.config[key]) if key else MOST
     work = 0
@@ -118,7 +118,7 @@ class FoundOn(msgspec.Struct, frozen=True):
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The keys of `origin` that a corpus needs. Other keys are only for people."""
+    """The keys of `origin` that a corpus needs. Other keys are for readers only."""
 
     rule: str
     shape: str = ""
@@ -147,8 +147,8 @@ class Entry(NamedTuple):
 
     @property
     def failure(self) -> tuple[str, str, str, str]:
-        """The identity of a failure: its system, revision, rule and shape. A witness never has
-        the identity of another entry."""
+        """What identifies a failure: its system, revision, rule and shape. For a witness, this
+        differs from that of every other entry."""
         scenario = self.scenario
         shape = self.shape or file_name(scenario, self.rule)
         return scenario.system, scenario.revision or "", self.rule, shape
@@ -165,7 +165,7 @@ def files(folder: Path) -> Iterator[Path]:
     if not folder.is_dir():
         what = "is not a folder" if folder.exists() else "there is no such folder"
         raise FileError(f"{folder}: {what}; `schedproof corpus add FILE` creates a corpus")
-    with naming_file(folder, "read"):
+    with name_file_in_errors(folder, "read"):
         paths = sorted(folder.iterdir())
     yield from (path for path in paths if path.suffix == ".json" and not path.is_dir())
 
@@ -194,12 +194,12 @@ def origin_of(scenario: Scenario, path: str) -> Origin:
     try:
         return msgspec.convert(data, _Holder).origin
     except msgspec.ValidationError as error:
-        raise FileError(f"{path}: {located('$', error, data)}") from None
+        raise FileError(f"{path}: {describe_error('$', error, data)}") from None
 
 
 def add(folder: Path, scenario: Scenario, origin: Origin) -> Path:
-    """Write a scenario into a corpus, whole or not at all. A file with the same name is
-    replaced. The rule must be in the catalogue, since its id becomes part of the file name."""
+    """Write a scenario into a corpus, atomically, and replace a file of the same name. The rule
+    must be in the catalogue, since its id becomes part of the file name."""
     own: dict[str, Any] = msgspec.to_builtins(origin)
     reported = {
         key: value for key, value in (scenario.origin or {}).items() if key not in _OWN_KEYS
@@ -208,7 +208,7 @@ def add(folder: Path, scenario: Scenario, origin: Origin) -> Path:
 
 
 def remove(entry: Entry) -> None:
-    with naming_file(entry.path, "removed"):
+    with name_file_in_errors(entry.path, "removed"):
         entry.path.unlink()
 
 
@@ -258,5 +258,5 @@ def row(entry: Entry) -> dict[str, str | int]:
     }
 
 
-def counted(number: int) -> str:
+def count_in_words(number: int) -> str:
     return f"{number} entr{'y' if number == 1 else 'ies'}"

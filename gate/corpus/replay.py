@@ -19,7 +19,7 @@ from ...properties.checking.replay import Outcome, replay
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import applies
 from ...properties.shrinking.shrink import size
-from ...spec.catalogue import Rule, load, meant
+from ...spec.catalogue import Rule, load, selected
 from ...spec.systems import SYSTEMS
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ..console.option_checks import rule_words
@@ -36,7 +36,8 @@ class EntryVerdict(NamedTuple):
     """The result of a replay, compared with what the scenario expects.
 
     `why` is set if the result is unexpected or inconclusive. `outcome` is None if the target did
-    not run the scenario. `refused` is set if the target refuses the configuration or every request.
+    not run the scenario. `refused` means that the target refuses the configuration or every
+    request.
     """
 
     status: Status
@@ -59,12 +60,12 @@ def judge(
     """Replay a scenario about `rule`, judge it by `rules`, and compare the result with what the
     scenario expects.
 
-    If the scenario states no expectation, every rule must hold; on a target other than `found_on`,
-    only its own rule must. If the scenario expects a rule to be broken, other rules may be
-    broken before it.
+    If the scenario states no expectation, every rule must hold. On a target other than `found_on`,
+    only `rule` must hold. If the scenario expects some rules to be broken, other rules may be
+    broken before them.
     """
     if scenario.expect is None:
-        scenario = expecting(scenario, None)
+        scenario = with_expectation(scenario, None)
     try:
         outcome = replay(target, scenario, rules)
     except TargetNotStarted:
@@ -132,9 +133,9 @@ def _of_its_own_rule(
     return EntryVerdict("as expected", f"{rule} holds on {here} ({only}); {beside}", outcome)
 
 
-def expecting(scenario: Scenario, violates: Sequence[str] | None) -> Scenario:
-    """Return the scenario with an expectation: that one step breaks these rules or, if `rules` is
-    empty, that every rule holds."""
+def with_expectation(scenario: Scenario, violates: Sequence[str] | None) -> Scenario:
+    """Return the scenario with an expectation: one step breaks these rules or, if `violates` is
+    empty, every rule holds."""
     reported = Expectation(violates=tuple(violates)) if violates else Expectation(holds=True)
     return replace(scenario, expect=reported)
 
@@ -157,11 +158,11 @@ def rules_for(scenario: Scenario, ids: Sequence[str] = ()) -> list[Rule]:
     ]
 
 
-def broken_alike(
+def failures_of_shape(
     target: Target, scenario: Scenario, rules: Sequence[Rule], own: str, last_step: int | None
 ) -> Sequence[Broken]:
-    """Replay a scenario and return its failures if the first one has the shape `own`. Otherwise
-    return an empty list."""
+    """Replay a scenario. Return its failures if the first one has the shape `own`, or else an empty
+    list."""
     try:
         broken = replay(target, scenario, rules, last_step=last_step).broken
     except (InputError, ConfigRefused):
@@ -172,7 +173,7 @@ def broken_alike(
 def rule_ids(words: Sequence[str] | None) -> list[str]:
     """Return the rule ids given to --rule. `A,B` stands for A and B."""
     every = {rule.id: rule for system in SYSTEMS for rule in load(system)}
-    return list(meant([*every.values()], rule_words("--rule", words or ())))
+    return list(selected([*every.values()], rule_words("--rule", words or ())))
 
 
 @contextmanager
@@ -203,8 +204,8 @@ STYLES = {
 
 
 class Running(NamedTuple):
-    """The target and rules for replaying entries, and the options of the replay commands to
-    print."""
+    """The target and the rules for replaying entries, and the options that printed replay commands
+    need."""
 
     console: Console
     target: Target

@@ -1,10 +1,9 @@
 """`schedproof explore`: explore every behaviour of the chosen scopes, in several processes.
 
-Unfinished explorations are saved and can be resumed. The file of an exploration contains a digest,
-which reveals damage, and then a pickled `Exploration`. Unpickling allows only this package's own
-classes. Only the version that wrote a file can read it, because another version may have another
-model. A digest is not a signature, so never use another user's file
-(`docs/explanation/security.md`).
+Unfinished explorations are saved and can be resumed. The file consists of a digest, which reveals
+damage, and a pickled `Exploration`. Unpickling allows only this package's own classes. Only the
+version that wrote a file can read it, because another version may have another model. A digest is
+not a signature, so never use another user's file (`docs/explanation/security.md`).
 """
 
 import gc
@@ -31,7 +30,7 @@ from ...model.scenario import Scenario
 from ...model.target import ModelTarget
 from ...properties.checking.replay import Outcome
 from ...properties.checking.replay import replay as run_replay
-from ...properties.rules.registry import LOCKSTEP, applies, explored
+from ...properties.rules.registry import LOCKSTEP, applies, can_be_explored
 from ...solver.exploration.exploration import (
     Counterexample,
     Exploration,
@@ -41,7 +40,7 @@ from ...solver.exploration.exploration import (
 from ...solver.exploration.scope import Aborts, Scope
 from ...solver.systems import explored_systems, space_of
 from ...spec.catalogue import Rule, select
-from ..files.disk import check_regular, naming_file, write
+from ..files.disk import check_regular, name_file_in_errors, write
 from ..files.scenario_file import FileError
 from ..judging.rule_choice import check_applies, rules_named
 from ..processes.executors import code_version
@@ -71,7 +70,9 @@ def chosen_scopes(names: Sequence[str] | None, system: str, revision: str) -> li
     return [by_name[name] for name in names or by_name]
 
 
-def changed(scope: Scope, requests: int | None, limits: str | None, aborts: str | None) -> Scope:
+def change_scope(
+    scope: Scope, requests: int | None, limits: str | None, aborts: str | None
+) -> Scope:
     if requests is not None:
         if not 1 <= requests <= 6:
             raise InputError("--requests", f"{requests}; valid: 1 to 6")
@@ -111,15 +112,19 @@ def chosen_rules(
             )
         if chosen.id == LOCKSTEP:
             raise InputError(
-                "--rule", f"{chosen.id} compares a target with the model; valid: any other rule"
+                "--rule",
+                (
+                    f"{chosen.id} compares a target with the model, and here the model runs "
+                    "alone; valid: any other rule"
+                ),
             )
-        if not explored(chosen):
+        if not can_be_explored(chosen):
             raise InputError(
                 "--rule",
                 f"{chosen.id} cannot be checked by exploring states; valid: `schedproof gate`",
             )
         check_applies(chosen, revision)
-    return [rule for rule in rules if explored(rule) and applies(rule, revision)]
+    return [rule for rule in rules if can_be_explored(rule) and applies(rule, revision)]
 
 
 REPORT_EVERY = 0.5  # seconds
@@ -128,7 +133,8 @@ MEMORY_MB = 4096  # for each process, unless the user sets another limit
 
 @dataclass(frozen=True)
 class Budget:
-    """When to stop: `seconds` is for all processes together, and `memory_mb` for each of them."""
+    """The limits of an exploration: `seconds` for all processes together, and `memory_mb` for each
+    of them."""
 
     seconds: float
     memory_mb: int
@@ -148,7 +154,8 @@ class Progress:
 
 @dataclass(frozen=True)
 class Ended:
-    """The end of a part. `why` says why it is incomplete; "" if every behaviour was explored."""
+    """The end of a part. `why` gives the reason if the part is incomplete; it is "" if every
+    behaviour was explored."""
 
     result: ExplorationResult
     why: str
@@ -158,7 +165,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Failed:
-    """A part that could not be explored, with the reason."""
+    """A part that could not be explored, and the reason."""
 
     options: ExploreOptions
     why: str
@@ -232,8 +239,8 @@ def _work(
     budget: Budget,
     ends: float,
 ) -> None:
-    """Explore one part in a separate process. It stops only between two reports, when no state
-    is half expanded."""
+    """Explore one part in a separate process. Stop only between two reports, when no state is
+    partly expanded."""
     gc.set_threshold(100_000, 20, 50)  # states are kept, so garbage collection would find little
     began = reported = time.monotonic()
     try:
@@ -274,8 +281,8 @@ def memory_mb() -> int:
 
 
 def parts_of(options: ExploreOptions, jobs: int) -> list[ExploreOptions]:
-    """Split an exploration for `jobs` processes. Neighbouring limits stay together, because they
-    have most runs in common."""
+    """Split an exploration into work for `jobs` processes. Neighbouring limits stay together,
+    because they have most runs in common."""
     limits = options.scope.limits
     if jobs < 2 or len(limits) < 8:
         return [options]
@@ -324,7 +331,7 @@ HARMLESS = {
 def save_checkpoint(folder: Path, run: Exploration) -> None:
     """Save an exploration to its file in `folder`."""
     path = _path(folder, run.options, run.rules)
-    with naming_file(path):
+    with name_file_in_errors(path):
         folder.mkdir(parents=True, exist_ok=True)
     data = pickle.dumps(run)
     write(path, MAGIC + version_of_code() + _digest(data) + data)

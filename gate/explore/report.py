@@ -28,7 +28,8 @@ MARKS = {
 
 @dataclass
 class RuleSoFar:
-    """The results for one rule so far: where it was exercised, and where it was broken."""
+    """The results for one rule so far: in which configurations it was exercised, and where it was
+    broken."""
 
     exercised: dict[str, set[int]] = field(default_factory=dict)
     broken: dict[str, set[int]] = field(default_factory=dict)
@@ -141,7 +142,7 @@ class Reporter:
         waiting = sum(part.open for part in progress)
         names = ", ".join(_name(options) for options in self._progress)
         self._status.update(
-            f"{names}: {states:,} states, {moves:,} moves, {waiting:,} still to expand"
+            f"{names}: {states:,} states, {moves:,} moves, {waiting:,} states still to expand"
         )
         self._status.start()
 

@@ -1,4 +1,4 @@
-"""Read users' files, if they are regular and not too large. Write files whole or not at all."""
+"""Read users' files, if they are regular and not too large. Write files atomically."""
 
 import errno
 import json
@@ -19,8 +19,8 @@ Read = TypeVar("Read")
 
 
 class FileError(ValueError):
-    """Raised if a file is invalid. The message has one line, with the file, the JSON path and
-    the value."""
+    """Raised if a file is invalid. The message is one line with the file, the JSON path and the
+    value."""
 
 
 READER_LIMIT = 5.0  # seconds in which somebody has to open a pipe
@@ -47,12 +47,10 @@ def check_regular(path: Path) -> None:
 
 
 def read_text(path: Path, most: int, kind: str) -> str:
-    """Return the text of a file of at most `most` bytes. Error messages call the file a `kind`.
-
-    Raise FileError if the file is not regular, is too large or is not UTF-8.
-    """
+    """Return the text of a file of at most `most` bytes. Messages call such a file a `kind`. Raise
+    FileError if the file is not regular, is too large or is not UTF-8."""
     check_regular(path)
-    with naming_file(path, "read"), path.open("rb") as file:
+    with name_file_in_errors(path, "read"), path.open("rb") as file:
         data = file.read(most + 1)
     if len(data) > most:
         raise FileError(f"{path}: larger than {most} bytes, the limit for a {kind}")
@@ -72,8 +70,8 @@ def read_toml(path: Path, kind: str) -> dict[str, Any]:
 
 
 def decode_json(data: bytes, place: str, kind: type[Read]) -> Read:
-    """Decode JSON that schedproof has written. Raise a FileError that names `place` if that
-    fails."""
+    """Decode JSON that schedproof has written. Raise a FileError that names `place` if the data is
+    invalid."""
     try:
         value = msgspec.json.decode(data, type=kind)
     except RecursionError:
@@ -94,17 +92,17 @@ def is_deep(data: bytes) -> bool:
     return bool(brackets)
 
 
-def quoted(value: Any) -> str:
+def quote(value: Any) -> str:
     """Return the value as JSON. Shorten it if it is long."""
     text = json.dumps(value)
     return text if len(text) <= 60 else text[:59] + "…"
 
 
-def located(path: str, error: msgspec.ValidationError, value: Any) -> str:
-    """Return the message `path: value: problem` for a value at `path` that msgspec rejects."""
+def describe_error(path: str, error: msgspec.ValidationError, value: Any) -> str:
+    """Return `path: value: problem` for a value at `path` that msgspec rejects."""
     problem, _, place = str(error).rpartition(" - at `$")
     if not problem:
-        return f"{path}: {quoted(value)}: {error}"
+        return f"{path}: {quote(value)}: {error}"
     for part in place.rstrip("`").replace("[", ".[").split(".")[1:]:
         inner = value.get(part) if isinstance(value, dict) else None
         if part.startswith("[") and part[1:-1].isdigit() and isinstance(value, list):
@@ -112,7 +110,7 @@ def located(path: str, error: msgspec.ValidationError, value: Any) -> str:
         if inner is None:  # msgspec does not name the key
             break
         path, value = f"{path}{'' if part.startswith('[') else '.'}{part}", inner
-    return f"{path}: {quoted(value)}: {problem}"
+    return f"{path}: {quote(value)}: {problem}"
 
 
 def check_unique(line: bytes, value: dict[str, Any]) -> None:
@@ -142,8 +140,8 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def text_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object as `unique_keys` does. Also raise ValueError for half of a surrogate
-    pair."""
+    """Build a JSON object as `unique_keys` does. Raise ValueError also if a text contains half of a
+    surrogate pair."""
     read = unique_keys(pairs)
     for text in (*read, *_texts([*read.values()])):
         if any("\ud800" <= letter <= "\udfff" for letter in text):
@@ -161,18 +159,18 @@ def _texts(value: Any) -> Iterator[str]:
 
 def write(path: Path, data: bytes) -> None:
     """Write a file that the user named. Raise FileError if it cannot be written."""
-    with whole(path) as place, naming_file(path):
+    with write_atomically(path) as place, name_file_in_errors(path):
         place.write_bytes(data)
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[Path]:
-    """Yield a path to write to. When the block ends, the file appears under its own name, whole or
-    not at all.
+def write_atomically(path: Path) -> Iterator[Path]:
+    """Yield a path to write to. When the block ends, rename the file to its own name, so that it is
+    never seen incomplete.
 
-    Two kinds of files are written in place. A path that is not a regular file, such as
-    `/dev/stdout`, must not be replaced by a file. And in some folders, no second file can be
-    created. Raise FileError if the file cannot be replaced.
+    Two kinds of files are written in place: those that are not regular, such as `/dev/stdout`, and
+    those in a folder in which no second file can be created. Raise FileError if the file cannot be
+    replaced.
     """
     real = path.resolve()
     partial = real.with_name(f".{real.name}.{os.getpid()}.partial")
@@ -180,11 +178,11 @@ def whole(path: Path) -> Iterator[Path]:
     here = (path.exists() and not path.is_file()) or not os.access(real.parent, os.W_OK)
     # A read-only file must not be replaced.
     here = here or (real.exists() and not os.access(real, os.W_OK))
-    reader = awaited_pipe(path) if path.is_fifo() else None
+    reader = open_pipe(path) if path.is_fifo() else None
     try:
         yield path if here else partial
         if not here:
-            with naming_file(path):
+            with name_file_in_errors(path):
                 if real.exists():
                     shutil.copymode(real, partial)
                 partial.replace(real)
@@ -196,15 +194,15 @@ def whole(path: Path) -> Iterator[Path]:
                 partial.unlink()
 
 
-def awaited_pipe(pipe: Path) -> int:
-    """Open a pipe for writing, once a process reads from it.
+def open_pipe(pipe: Path) -> int:
+    """Wait until a process reads from a named pipe, and open the pipe for writing.
 
-    Raises: FileError: after READER_LIMIT seconds, no process reads from the pipe. A plain `open`
-        would wait forever.
+    A plain `open` would wait forever. Raise FileError if no process reads after READER_LIMIT
+    seconds.
     """
     end = time.monotonic() + READER_LIMIT
     while True:
-        with naming_file(pipe):
+        with name_file_in_errors(pipe):
             try:
                 opened = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
                 os.set_blocking(opened, True)
@@ -218,9 +216,9 @@ def awaited_pipe(pipe: Path) -> int:
 
 
 @contextmanager
-def naming_file(path: Path | str, what: str = "written to") -> Iterator[None]:
-    """Turn an OSError in the block into a FileError, which says that the file cannot be `what`,
-    such as "read"."""
+def name_file_in_errors(path: Path | str, what: str = "written to") -> Iterator[None]:
+    """Turn an OSError in the block into a FileError that says "PATH: cannot be WHAT". `what` is a
+    participle, such as "read"."""
     try:
         yield
     except OSError as error:

@@ -23,7 +23,7 @@ import msgspec
 from ...model.errors import InputError
 from ...model.scenario import Request, Scenario, Segment
 from ...model.systems import check_size, full_config, make_model
-from .disk import FileError, check_regular, located, naming_file, quoted, text_keys
+from .disk import FileError, check_regular, describe_error, name_file_in_errors, quote, text_keys
 
 LAST_ARRIVAL = 10**7  # in steps; the scenario format allows no later arrival
 MAX_LINE = 8 * 1024 * 1024  # bytes
@@ -46,8 +46,8 @@ class Row(NamedTuple):
 
 @dataclass
 class Load:
-    """The rows of a file in order of arrival. `unfit` gives the reason for each omitted row.
-    `unused` lists the fields that a scenario cannot express."""
+    """The rows of a file in order of arrival. `unfit` gives a reason for each row that was left
+    out. `unused` lists the fields that a scenario cannot express."""
 
     rows: list[Row]
     unused: list[str]
@@ -62,7 +62,7 @@ def read_load(form: str, path: Path, first: int, most: int, piece: int) -> Load:
     """
     check_regular(path)
     unused: dict[str, None] = {}
-    with naming_file(path, "read"), path.open("rb") as file:
+    with name_file_in_errors(path, "read"), path.open("rb") as file:
         rows = FORMS[form](_Lines(path, file), first, piece, unused)
         read = list(islice(rows, min(most, sys.maxsize)))
         goes_on = next(rows, None) is not None
@@ -83,9 +83,9 @@ def scenario_of_load(
 ) -> Scenario:
     """Return the rows as a scenario, and record in `load.unfit` the rows that cannot run.
 
-    Row 17 becomes the request r17. `setting` is the system, revision and configuration. Raise
-    InputError if the configuration is impossible, a row arrives too late, no row can run, or the
-    run is too large.
+    Row 17 becomes the request r17. `setting` consists of system, revision and configuration. Raise
+    InputError if the configuration is impossible, if a row arrives too late, if no row can run, or
+    if the run is too large.
     """
     system, revision, values = setting
     model = make_model(system, revision, values)
@@ -120,7 +120,7 @@ def scenario_of_load(
 
 
 def prompts_of(rows: Sequence[Row], piece: int) -> list[tuple[Segment, ...]]:
-    """Return the prompts. Two prompts are equal up to the first hash that differs. A prompt
+    """Return the prompts. Two prompts are equal up to the first hash in which they differ. A prompt
     without hashes shares nothing with others."""
     before: dict[int, int | None] = {}
     # Hashes where the prompts branch: prompts may differ before or after them.
@@ -148,8 +148,8 @@ def _prompt(row: Row, piece: int, begins: set[int]) -> tuple[Segment, ...]:
 
 
 def shared_tokens(load: Load, piece: int) -> int:
-    """Return how many prompt tokens belong to a prefix that also occurs in an earlier prompt. Rows
-    that cannot run do not count."""
+    """Return the number of prompt tokens that belong to a prefix of an earlier prompt. Rows that
+    cannot run do not count."""
     seen, shared = dict[int, int](), 0  # for each hash, the number of tokens up to its end
     for row in load.rows:
         if row.number in load.unfit:
@@ -162,7 +162,7 @@ def shared_tokens(load: Load, piece: int) -> int:
 
 
 class _Lines:
-    """The lines of a file as text. `number` is the number of the line read last."""
+    """The lines of a file as text. `number` is the number of the line that was read last."""
 
     def __init__(self, path: Path, file: Any) -> None:
         self._path, self._file, self.number = path, file, 0
@@ -204,9 +204,9 @@ def _mooncake(lines: _Lines, first: int, piece: int, unused: dict[str, None]) ->
         try:
             row = msgspec.convert(data, MooncakeRow)
         except msgspec.ValidationError as error:
-            raise lines.error(located("$", error, data)) from None
+            raise lines.error(describe_error("$", error, data)) from None
         except UnicodeEncodeError:  # the line is a string with half of a surrogate pair
-            raise lines.error(f"$: {quoted(data)}; valid: an object") from None
+            raise lines.error(f"$: {quote(data)}; valid: an object") from None
         _check_time(lines, "$.timestamp", row.timestamp)
         hashes, needed = row.hash_ids, -(-row.input_length // piece)
         if hashes and len(hashes) != needed:
@@ -225,7 +225,7 @@ def _check_time(lines: _Lines, place: str, time: float) -> None:
 
 class _Columns(NamedTuple):
     """The columns of a CSV file: the arrival time with its unit, and the lengths. `known` lists
-    columns that such files have but that a scenario cannot express."""
+    columns that may occur in such a file but that a scenario cannot express."""
 
     time: str
     prompt: str
@@ -266,14 +266,14 @@ class _Columns(NamedTuple):
         try:
             time = self.milliseconds(text)
         except (ValueError, OverflowError):
-            raise lines.error(f"{self.time}: {quoted(text)}; valid: {self.valid_time}") from None
+            raise lines.error(f"{self.time}: {quote(text)}; valid: {self.valid_time}") from None
         _check_time(lines, self.time, time)
         return time
 
 
 def _tokens(lines: _Lines, column: str, text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise lines.error(f"{column}: {quoted(text)}; valid: a number of tokens, from 0")
+        raise lines.error(f"{column}: {quote(text)}; valid: a number of tokens, from 0")
     return int(text)
 
 

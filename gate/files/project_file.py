@@ -22,8 +22,8 @@ Words = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The keys of the table, named like the options. Paths are relative to the folder of the
-    pyproject.toml."""
+    """The keys of the table, named like the options. Paths are relative to the pyproject.toml's
+    folder."""
 
     target: Words | None = None
     system: Words | None = None
@@ -41,8 +41,8 @@ class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
 
 def read_project(folder: Path = Path()) -> Project:
-    """Return the [tool.schedproof] table of the folder's pyproject.toml. It is empty if there is
-    none."""
+    """Return the [tool.schedproof] table of the folder's pyproject.toml, or an empty one if there
+    is none."""
     path = folder / FILE
     if not path.exists():
         return Project()

@@ -1,4 +1,4 @@
-"""Read scenario files, with a clear error for an invalid file. Write them whole or not at all."""
+"""Read scenario files, with a clear error for an invalid file. Write them atomically."""
 
 import hashlib
 import json
@@ -19,7 +19,16 @@ from ...model.scenario import (
     check_requests,
 )
 from ...model.systems import check_features, check_size, full_config, resolve_revision
-from .disk import TOO_DEEP, is_deep, located, naming_file, quoted, read_text, text_keys, write
+from .disk import (
+    TOO_DEEP,
+    describe_error,
+    is_deep,
+    name_file_in_errors,
+    quote,
+    read_text,
+    text_keys,
+    write,
+)
 from .disk import FileError as FileError  # for modules that read scenarios and need the error
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -38,10 +47,10 @@ def scenario_of(data: Any, path: str) -> Scenario:
     """Return the scenario in JSON data, with its revision and complete configuration filled in.
     Every error is a FileError that names the file `path`."""
     if not isinstance(data, dict):
-        raise FileError(f"{path}: $: {quoted(data)}; valid: a scenario object")
+        raise FileError(f"{path}: $: {quote(data)}; valid: a scenario object")
     if data.get("format") != FORMAT:
-        given = quoted(data.get("format"))
-        raise FileError(f"{path}: $.format: {given}; supported: {quoted(FORMAT)}")
+        given = quote(data.get("format"))
+        raise FileError(f"{path}: $.format: {given}; supported: {quote(FORMAT)}")
     try:
         _check_keys(data)
         scenario = msgspec.convert(data, Scenario)
@@ -52,7 +61,7 @@ def scenario_of(data: Any, path: str) -> Scenario:
         check_size(scenario.system, revision, config, scenario.requests)
         _check_expectation(scenario)
     except msgspec.ValidationError as error:
-        raise FileError(f"{path}: {located('$', error, data)}") from None
+        raise FileError(f"{path}: {describe_error('$', error, data)}") from None
     except InputError as error:
         raise FileError(f"{path}: {error}") from None
     return msgspec.structs.replace(scenario, revision=revision, config=config)
@@ -75,10 +84,10 @@ def scenario_json(scenario: Scenario) -> str:
 
 
 def write_scenario(scenario: Scenario, folder: Path, rule: str) -> Path:
-    """Write a counterexample to `folder`, whole or not at all. Its name is derived from rule and
-    content. Raise FileError if the folder cannot be written to."""
+    """Write a counterexample to `folder`, atomically. Its file name is derived from the rule and
+    the content. Raise FileError if the folder cannot be written to."""
     path = folder / file_name(scenario, rule)
-    with naming_file(folder):
+    with name_file_in_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         # Never write through a link, which may lead to another user's file, or into a pipe, which
         # may have no reader.
@@ -132,14 +141,14 @@ def _check_expectation(scenario: Scenario) -> None:
     if scenario.expect.holds is False:
         raise InputError(
             "$.expect.holds",
-            "false; valid: true; to expect broken rules, use `violates` with their ids instead",
+            "false; valid: true (to expect broken rules, list their ids in `violates`)",
         )
     for index, entry in enumerate(scenario.expect.steps or ()):
         number = entry.get("step")
         if not isinstance(number, int) or isinstance(number, bool) or number < 0:
             raise InputError(
                 f"$.expect.steps[{index}].step",
-                f"{quoted(number)}; valid: the number of a step, from 0",
+                f"{quote(number)}; valid: the number of a step, from 0",
             )
 
 

@@ -1,8 +1,8 @@
 """Compare a changed scheduler with its base by running the same scenarios on both.
 
-A failure that the base shares is not blamed on the change: the run continues, and so does the
-search for that rule. The base shares a failure if it breaks the same rule in the same scenario,
-with the same requests, for the same reason, and no later than the change does.
+If the base fails in the same way as the change, the failure is not blamed on the change: the run
+and the search for that rule continue. The base fails in the same way if it breaks the same rule in
+the same scenario, with the same requests, for the same reason, and no later than the change.
 """
 
 import time
@@ -31,9 +31,9 @@ STANDSTILL = 1_000  # a run that makes no progress for this many steps is not co
 
 
 class BaseOptions(NamedTuple):
-    """The target that a change is compared with.
+    """The target with which a change is compared.
 
-    `terms` contains the system and the revision with which each of the two targets starts. After
+    `terms` gives the system and the revision with which each of the two targets starts. After
     `stop_after` differences, the gate runs no further stage.
     """
 
@@ -43,8 +43,8 @@ class BaseOptions(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """The smallest run that shows a behaviour. `found_after` is the time in seconds after which the
-    first such run was found."""
+    """The smallest run that shows a behaviour. `found_after` is the time, in seconds, at which the
+    behaviour was first found."""
 
     scenario: Scenario
     engine: str
@@ -125,12 +125,12 @@ class Base:
 
     @property
     def hangs(self) -> bool:
-        """Whether the change or the base hangs. If so, each further run may take as long as the
+        """Whether the change or the base hangs. If so, every further run may take as long as the
         time limit."""
         return any(shape.startswith(HANG) for shape in self.compared.differences)
 
     def new(self, broken: list[Broken], scenario: Scenario) -> list[Broken]:
-        """Return the failures in this scenario that only the change has."""
+        """Return the failures in this scenario that the change has and the base does not."""
         if self._run != self.pair.runs:
             self._run, self._broken, self._shared, self._cut = self.pair.runs, set(), {}, False
             self._intended = set()
@@ -179,10 +179,10 @@ class Base:
         )
 
     def has(self, failure: Broken, scenario: Scenario) -> bool:
-        """Return whether the base has the same failure when it runs the scenario to its end.
+        """Return whether the base fails in the same way when it runs the scenario to its end.
 
-        A search stops a run at its first failure, so the base may reach the same failure in a later
-        step.
+        A search stops at the first failure of the change. The base may reach the same failure in a
+        later step.
         """
         explained = self._explained(failure, self.failures_of_base(scenario))
         self.compared.shared[failure.rule] += explained
@@ -191,10 +191,10 @@ class Base:
     def failures_of_base(
         self, scenario: Scenario, last_step: int | None = None, to_the_end: bool = False
     ) -> list[Broken]:
-        """Run a scenario on the base alone; return its failures, in order.
+        """Run a scenario on the base alone, and return its failures in order.
 
-        A base that stands still is stopped early or, with `to_the_end`, at the bound of completion
-        (ALL-R06).
+        If the base makes no progress, the run is stopped early or, with `to_the_end`, only at the
+        bound of completion (ALL-R06).
         """
         self.pair.part()
         failures: list[Broken] = []
@@ -215,13 +215,13 @@ class Base:
         return failures
 
     def broken_by_base(self, scenario: Scenario) -> dict[str, Broken]:
-        """Run a scenario to its end on the base alone; return the first failure of each rule."""
+        """Run a scenario to its end on the base alone, and return the first failure of each
+        rule."""
         return {failure.rule: failure for failure in reversed(self.failures_of_base(scenario))}
 
     def has_with_fewer(self, failure: Broken, scenario: Scenario) -> bool:
-        """Return whether the base fails in the same way once one request is removed from a small
-        scenario. If so, the change merely decides differently before the failure, and does not
-        cause it."""
+        """Return whether the base fails in the same way in a small scenario once some request is
+        removed. If so, the change decides differently before the failure, but does not cause it."""
         meant = shape(failure, scenario.request_ids)
         for left_out in scenario.requests:
             rest = [request for request in scenario.requests if request != left_out]
@@ -261,6 +261,6 @@ class Base:
 
 
 def _signature(failure: Broken) -> str:
-    """Return the failure's rule and its message without numbers. Request ids stay in the
-    message."""
+    """Return the failure's rule and its message without numbers. Numbers in request ids are
+    kept."""
     return shape(failure, ())

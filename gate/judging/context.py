@@ -90,8 +90,8 @@ class GateOptions:
         return self.replay_options_of([rule.id for rule in self.rules] if self.chosen else None)
 
     def replay_options_of(self, rules: Sequence[str] | None) -> str:
-        """Return the options of the command that replays a run of this gate and judges only
-        these rules."""
+        """Return the options for a command that replays a run of this gate and judges only these
+        rules."""
         limits = self.step_limit, self.memory_limit
         left_out = sorted(self.excluded)
         return replay_options(
@@ -115,9 +115,9 @@ class GateResults:
     """The runs and findings of a gate so far.
 
     `exercised` counts, for each rule, the steps that exercised it; `exercised_cleanly` counts only
-    those in runs that broke no rule. `unconfirmed` lists rules that were broken once, but not when
-    the same scenario was replayed. `hung` is set once the target has hung; each further run may
-    then take as long as the time limit.
+    steps of runs that broke no rule. `unconfirmed` lists rules that were broken once, but held when
+    the same scenario was replayed. `hung` is set once the target has hung: from then on, each run
+    may take as long as the time limit.
     """
 
     exercised: Counter[str] = field(default_factory=Counter)
@@ -171,9 +171,9 @@ class GateResults:
 class GateContext:
     """The options, the target and the results of one gate.
 
-    `shrink_model` is a model of the target's release, if there is one. It makes the same decisions
-    as the target but is faster, so failures are shrunk on it and then confirmed on the target.
-    `base` is the base of the change; it runs alongside `target`.
+    `shrink_model` is a model of the target's release, if there is one. It decides as the target
+    does but is faster, so failures are shrunk on the model and then confirmed on the target. `base`
+    is the base of the change; it runs alongside `target`.
     """
 
     options: GateOptions
@@ -191,8 +191,8 @@ class GateContext:
             self.results.compared = self.base.compared
 
     def in_run(self) -> New:
-        """Return a filter for one run that drops the failures explained by a known deviation or
-        by the base."""
+        """Return a filter for one run, which drops failures that a known deviation or the base
+        explains."""
         known = self.deviations.in_run()
 
         def new(broken: Sequence[Broken], scenario: Scenario) -> list[Broken]:
@@ -204,21 +204,21 @@ class GateContext:
         return new
 
     def ended(self, scenario: Scenario, engine: str, scale: str, judge: bool = True) -> None:
-        """Record how the change and its base differ in the run that has just finished, if there
-        is a base."""
+        """Record how the change and its base differ in the run that has just finished. Without a
+        base, do nothing."""
         if self.base is not None:
             self.base.ended(scenario, engine, scale, judge)
             self.results.hung |= self.base.hangs
 
     def rules_beyond(self, known: Collection[str]) -> list[Rule]:
-        """Return the rules that end a run when they are broken: those not in `known`. With a
-        base, also return the excluded rules; they are checked but do not end the run."""
+        """Return the rules to check in a run: those that are not in `known` and, with a base, also
+        the excluded rules, which do not end the run."""
         excluded = () if self.base is None else self.base.excluded
         return [*(rule for rule in self.options.rules if rule.id not in known), *excluded]
 
     def others_first(self, rule: str, shrunk: int) -> int:
-        """Return 0 if a finding of this rule must be shrunk. If the limit is already used up,
-        return the number of findings that were shrunk before this one."""
+        """Return how many findings have used up --max-failures, or 0 if a finding of this rule is
+        still to be shrunk."""
         return 0 if rule in WORST or shrunk < self.options.max_failures else shrunk
 
     @property
@@ -234,8 +234,8 @@ class GateContext:
 
 
 def shrink_model_of(target: Target, system: str, version: str) -> Target | None:
-    """Return the model of the release that the target reports itself to be, or None if there is no
-    such model."""
+    """Return the model of the release that the target reports, or None if there is no such
+    model."""
     decides_as = SYSTEMS[system].decides_as
     if type(target) in (ModelTarget, DifferentialTarget) or version not in decides_as:
         return None

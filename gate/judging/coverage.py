@@ -1,5 +1,7 @@
-"""Report which parts of the target's code ran during a gate, and which never did.
-`docs/formats.toml` describes every field."""
+"""Report which parts of the target's code were executed during a gate.
+
+`docs/formats.toml` describes every field.
+"""
 
 import ast
 import os
@@ -13,7 +15,7 @@ import msgspec
 
 from ..console.output import plural
 from ..files.disk import check_regular
-from ..targets.coverage import LARGEST, Entered, Function, entered, places
+from ..targets.coverage import LARGEST, Entered, Function, places, read_probes
 
 PAGE = "coverage.html"  # written to the folder for counterexamples
 SHOWN_FILES, SHOWN_FUNCTIONS, SHOWN_CHANGED = 5, 5, 20  # how many of each a report lists at most
@@ -46,7 +48,7 @@ class FileCoverage(msgspec.Struct, frozen=True):
 
 
 class Coverage(msgspec.Struct, frozen=True):
-    """The lines that ran in any run of a gate; modules with the most lines come first."""
+    """The lines that were executed in any run of a gate. Modules with the most lines come first."""
 
     lines: int
     entered: int
@@ -75,7 +77,7 @@ def coverage_of(folder: Path | None, page: Path, changes: Changes | None = None)
     if folder is None:
         return None
     changed = {} if changes is None else changes.functions
-    files = [file for read in entered(folder) if (file := _file(read, changed.get(read.path)))]
+    files = [file for read in read_probes(folder) if (file := _file(read, changed.get(read.path)))]
     if not files:
         return None
     functions = [function for file in files for function in file.functions]
@@ -91,8 +93,8 @@ def coverage_of(folder: Path | None, page: Path, changes: Changes | None = None)
 
 
 def only_here(here: Iterable[Entered], elsewhere: Iterable[Entered]) -> tuple[str, ...]:
-    """Return the lines that only `here` entered, as texts such as "FILE:312-318, 330". Files
-    with the most such lines come first."""
+    """Return the lines that were entered `here` but not `elsewhere`, as texts such as
+    "FILE:312-318, 330". Files with the most such lines come first."""
     others = {module.path: module.probes for module in elsewhere}
     new_lines = []
     for module in here:
@@ -136,10 +138,10 @@ def _file(module: Entered, changed: frozenset[str] | None) -> FileCoverage | Non
 
 
 def _places(module: Entered) -> list[tuple[Function, int]]:
-    """Return the places of a module's coverage probes, as function and line.
+    """Return, for each coverage probe of a module, its function and line.
 
-    Return an empty list if the file cannot be read as Python, or has changed since the run. The
-    path comes from the target's process, so it is not trusted.
+    Return an empty list if the file is not valid Python or has changed since the run. The path
+    comes from the target's process, so it is not trusted.
     """
     path = Path(module.path)
     try:
@@ -188,8 +190,8 @@ def never_entered(coverage: Coverage) -> list[Missed]:
 
 
 def changed_functions(old: str, new: str) -> frozenset[str]:
-    """Return the names of functions that are new or whose code differs. Comments and docstrings
-    do not count."""
+    """Return the names of functions that are new or whose code differs. Ignore comments and
+    docstrings."""
     before, after = _bodies(old), _bodies(new)
     return frozenset(name for name, body in after.items() if before.get(name) != body)
 
@@ -197,8 +199,9 @@ def changed_functions(old: str, new: str) -> frozenset[str]:
 def changes_since(
     base: str, base_folder: Path | None, folder: Path, paths: Iterable[str]
 ) -> Changes:
-    """Return the functions that have changed since `base`, in those modules of `paths` that lie
-    in `folder`. If `base_folder` lacks a module, all of its functions count as changed."""
+    """Return the functions that have changed since `base`, by module. Consider only the modules in
+    `paths` that lie in `folder`. If `base_folder` lacks a module, all of its functions count as
+    changed."""
     functions = {}
     for path in filter(lambda path: path.is_relative_to(folder), map(Path, paths)):
         try:

@@ -14,8 +14,8 @@ An entry with `scenario` (a path relative to the file's folder) accepts every fa
 shape as the one in the scenario, and the consequences that the scenario shows. Each gate replays
 the scenario. If it no longer breaks the rule, the gate fails, so that the entry gets removed.
 
-An entry with `version` accepts every failure of the rule in a target that reports this version. It
-may stay in the file after the rule holds again.
+An entry with `version` accepts every failure of the rule in a target that reports this version.
+Such an entry may stay in the file after the rule holds again.
 
 Rules under [[by_design]] are not judged, and every report mentions them.
 """
@@ -36,7 +36,7 @@ from ...properties.rules.predicate import Broken
 from ...spec.catalogue import CatalogueError, Rule
 from ..files.disk import read_toml
 from ..files.scenario_file import FileError, read_scenario
-from .rule_choice import excluded
+from .rule_choice import excluded_ids
 
 Words = Annotated[str, msgspec.Meta(min_length=1)]
 State = Literal["known", "not_met", "passes", "unused", "expired"]
@@ -68,7 +68,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Deviation(msgspec.Struct, frozen=True):
-    """The state of one entry after a gate."""
+    """One entry of the file, with its state after a gate."""
 
     rule: str
     state: State
@@ -106,10 +106,8 @@ class Deviations:
     status: dict[int, tuple[State, str]] = field(default_factory=dict)
 
     def begin(self, name: str, version: str) -> None:
-        """Set the states that need no run: entries that have expired, and entries for a version.
-
-        `name` and `version` are those that the target reports.
-        """
+        """Set the states that do not depend on a run: those of expired entries, and of entries for
+        a version. `name` and `version` are what the target reports."""
         for number, entry in enumerate(self.entries):
             if self.today > entry.until:
                 self.status[number] = "expired", f"was accepted only until {entry.until}"
@@ -158,7 +156,7 @@ class Deviations:
         self.status[number] = "unused", f"the target refuses the scenario: {why}"
 
     def in_run(self) -> New:
-        """Return a filter for one run that drops the known failures and records which entries
+        """Return a filter for one run. It drops the known failures, and records which entries
         apply.
 
         Once an entry applies, the filter also drops the failures that the entry's scenario shows in
@@ -188,8 +186,8 @@ class Deviations:
         return next((self.entries[n] for n in known if self.entries[n].rule == rule), None)
 
     def judged(self, rules: Sequence[str], stakes: Mapping[str, int]) -> list[Deviation]:
-        """Return the states of the entries for these rules. `stakes` counts, for each rule, the
-        steps that exercised it."""
+        """Return the states of the entries for these rules. `stakes` gives the number of steps that
+        exercised each rule."""
         verdicts = []
         for number, entry in enumerate(self.entries):
             if entry.rule in rules:
@@ -210,9 +208,9 @@ def _never_met(exercised: int) -> tuple[State, str]:
 
 
 def is_version(given: str, name: str, version: str) -> bool:
-    """Return whether an entry's version matches the version of a target.
+    """Return whether the version in an entry matches the version of a target.
 
-    The entry may say 0.33 for 0.33.0, and may put the target's name before the version.
+    The entry may say 0.33 for 0.33.0, and may prefix the version with the target's name.
     """
     if given == version:
         return True
@@ -270,7 +268,7 @@ def _by_design(
     reasons: dict[str, str] = {}
     for number, entry in enumerate(entries):
         try:
-            for rule in excluded(catalogue, [entry.rule]):
+            for rule in excluded_ids(catalogue, [entry.rule]):
                 reasons[rule] = f"by design: {entry.reason}"
         except CatalogueError as error:
             raise FileError(f"{path}: $.by_design[{number}].rule: {error}") from None

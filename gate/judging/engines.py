@@ -28,12 +28,12 @@ def search_scale(
     shrunk: int = 0,
     avoid: frozenset[str] = frozenset(),
 ) -> None:
-    """Search one scale with Hypothesis, and search again as long as each search finds another
-    broken rule.
+    """Search one scale with Hypothesis, and repeat the search as long as it finds another broken
+    rule.
 
-    `known` lists the rules known to be broken at this scale; `shrunk` of them count towards
-    --max-failures. `choices` contains the values of the configuration keys that the target
-    declares. `avoid` lists the kinds of configuration that the target refuses.
+    `known` lists the rules that are known to be broken at this scale; `shrunk` is how many of them
+    count towards --max-failures. `choices` gives the values of the configuration keys that the
+    target declares. `avoid` lists the kinds of configuration that the target refuses.
     """
     began = time.monotonic()
     checked = {rule.id for rule in gate.options.rules if rule.checked}

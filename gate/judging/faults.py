@@ -47,9 +47,11 @@ from .verdict import Fault, Finding
 # What a user of the engine experiences, worst first.
 MEANS = {
     "crash": "the engine stops: the scheduler raises, and all of its requests are lost",
-    "hang": "the engine stands still: the scheduler does not answer, and no request continues",
-    "request": "a request is lost, duplicated, or continues after its end: its client waits "
-    "forever, or gets tokens of another request",
+    "hang": "the engine hangs: the scheduler does not answer, and no request makes progress",
+    "request": (
+        "a request is lost, duplicated, or continues after its end; its client waits "
+        "forever, or gets another request's tokens"
+    ),
     "blocks": "blocks of the cache are lost or read by the wrong request: the engine runs out of "
     "memory, or answers with another request's tokens",
     "tokens": "a client gets too many or too few tokens, or the wrong finish reason",
@@ -88,7 +90,7 @@ def faults_of(
     own_file: str = "",
     usual: Collection[str] = (),
 ) -> tuple[Fault, ...]:
-    """Group findings into faults: those that are worst for users first, known divergences last.
+    """Group findings into faults: those that affect users most come first, known divergences last.
 
     The entry that accepts a fault expires 90 days after `today`. `own_file` is the file of the
     user's class, and `usual` lists the keys that every configuration of the system has.
@@ -101,23 +103,23 @@ def faults_of(
             if any(_one_cause(finding, member, own_file, usual) for member in group)
         ]
         if finding.needs is None and alike:
-            alike = [min(alike, key=lambda group: _first_before(finding, group))]
+            alike = [min(alike, key=lambda group: _join_order(finding, group))]
         groups = [group for group in groups if group not in alike]
         groups.append([member for group in alike for member in group] + [finding])
     order = list(findings)
-    whole = [sorted(group, key=lambda member: _root_first(member, order)) for group in groups]
+    whole = [sorted(group, key=lambda member: _cause_order(member, order)) for group in groups]
     whole.sort(key=lambda group: _worst_first(group, rules, order))
-    by_cause = sorted(whole, key=lambda group: _root_first(group[0], order))
+    by_cause = sorted(whole, key=lambda group: _cause_order(group[0], order))
     return tuple(
         _fault(number, group, whole, by_cause, rules, today, usual)
         for number, group in enumerate(whole, 1)
     )
 
 
-def _first_before(finding: Finding, group: Sequence[Finding]) -> tuple[bool, int]:
+def _join_order(finding: Finding, group: Sequence[Finding]) -> tuple[bool, int]:
     """Return a sort key for the groups that an unshrunk finding could join. Groups with the same
     scenario come first, then groups whose rule the finding's run breaks first."""
-    broken = frozenset[str]().union(*(_broken_with(member) for member in group))
+    broken = frozenset[str]().union(*(_broken_in_last_step(member) for member in group))
     places = [place for place, rule in enumerate(finding.behind) if rule in broken]
     is_other = all(_content(member) != _content(finding) for member in group)
     return is_other, min(places, default=len(finding.behind))
@@ -144,19 +146,19 @@ def _one_cause(finding: Finding, other: Finding, own_file: str, usual: Collectio
         return _is_one_failure(finding, other)
     if bool(finding.divergence) != bool(other.divergence):
         return False  # a known divergence must not hide an unknown fault
-    if finding.rule in _broken_with(other) or other.rule in _broken_with(finding):
+    if finding.rule in _broken_in_last_step(other) or other.rule in _broken_in_last_step(finding):
         return True
     for later, earlier in pairs:
         if _comes_after(later, earlier) and _needs_no_more(later, earlier):
             return True
-    return _same_needs(finding, other) and _decides_alike(finding, other, usual)
+    return _same_needs(finding, other) and _differs_in_same_fields(finding, other, usual)
 
 
-def _decides_alike(finding: Finding, other: Finding, usual: Collection[str]) -> bool:
+def _differs_in_same_fields(finding: Finding, other: Finding, usual: Collection[str]) -> bool:
     """Return whether the same fields differ first in both findings.
 
-    A crash may hide which fields would have differed. Then return whether the finding needs an
-    optional feature.
+    A crash may hide which fields would have differed. In that case, return whether the finding
+    needs an optional feature.
     """
     if any(each.rule == NEVER_CRASHES and each.differs is None for each in (finding, other)):
         return bool(_optional_features(finding, usual))
@@ -170,9 +172,9 @@ def _lines_of(file: str, finding: Finding) -> set[str]:
 def _extra_features(finding: Finding, other: Finding, usual: Collection[str]) -> set[str]:
     """Return the optional features that the first finding needs and the second does not.
 
-    If only one of them needs sessions, say, a fault in the handling of sessions cannot have caused
-    both. If the second was not shrunk, what it needs is unknown, but its run cannot need a feature
-    that it does not have.
+    If only one of them needs sessions, for example, a fault in the handling of sessions cannot have
+    caused both. If the second finding was not shrunk, its needs are unknown, but it cannot need a
+    feature that its run does not use.
     """
     theirs = (other.features or None) if other.needs is None else other.needs
     return set() if theirs is None else _optional_features(finding, usual) - {*theirs}
@@ -195,13 +197,13 @@ def _is_one_failure(finding: Finding, other: Finding) -> bool:
     if finding.needs is None or other.needs is None:
         return True
     mine, theirs = (
-        _needs_beyond(finding, other),
-        _needs_beyond(other, finding),
+        _needs_unlike(finding, other),
+        _needs_unlike(other, finding),
     )
     return mine <= theirs or theirs <= mine
 
 
-def _needs_beyond(finding: Finding, other: Finding) -> set[str]:
+def _needs_unlike(finding: Finding, other: Finding) -> set[str]:
     """Return the features that a finding needs, except those that `other` needs with the opposite
     setting.
 
@@ -216,14 +218,14 @@ def _needs_beyond(finding: Finding, other: Finding) -> set[str]:
     return {*(finding.needs or ())} - turned
 
 
-def _broken_with(finding: Finding) -> frozenset[str]:
-    """Return the rules broken in the last step, without the comparison with the model. A failing
-    run always differs from the model, so that difference says nothing about the cause."""
+def _broken_in_last_step(finding: Finding) -> frozenset[str]:
+    """Return the rules broken in the last step, except the comparison with the model. A failing run
+    always differs from the model, so that difference says nothing about the cause."""
     return finding.rules - {LOCKSTEP}
 
 
 def _comes_after(later: Finding, earlier: Finding) -> bool:
-    return bool({*later.behind} & _broken_with(earlier))
+    return bool({*later.behind} & _broken_in_last_step(earlier))
 
 
 def _executes(finding: Finding, cause: Finding) -> bool:
@@ -248,7 +250,7 @@ def _shape(finding: Finding) -> str:
 
 def _needs_no_more(finding: Finding, other: Finding) -> bool:
     """Return whether `other` needs every feature that `finding` needs. If either of them was not
-    shrunk, return whether both come from the same scale."""
+    shrunk, return whether both were found at the same scale."""
     if finding.needs is None or other.needs is None:
         return finding.scale == other.scale
     return {*finding.needs} <= {*other.needs}
@@ -262,9 +264,9 @@ def _same_needs(finding: Finding, other: Finding) -> bool:
     )
 
 
-def _root_first(finding: Finding, order: Sequence[Finding]) -> tuple[bool, bool, int, int]:
-    """Return a sort key. Findings come first if their run has no earlier failure, then if they were
-    shrunk, then if they need fewer features; the rest is decided by `order`."""
+def _cause_order(finding: Finding, order: Sequence[Finding]) -> tuple[bool, bool, int, int]:
+    """Return a sort key. Findings come first if no other rule was broken earlier in their run, then
+    if they were shrunk, and then if they need fewer features. `order` breaks ties."""
     needs = FEW if finding.needs is None else len(finding.needs)
     return bool(finding.behind), bool(finding.others_first), needs, order.index(finding)
 
@@ -343,5 +345,5 @@ def _fault(
 def _entry(finding: Finding, until: datetime.date) -> str:
     return (
         f'[[known]]\nrule = "{finding.rule}"\nscenario = {json.dumps(finding.scenario)}\n'
-        f'reason = "why it has to stay"\nuntil = {until}\n'
+        f'reason = "why this failure is accepted"\nuntil = {until}\n'
     )

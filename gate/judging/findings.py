@@ -27,7 +27,7 @@ from ...spec.systems import OWN_RULES, SYSTEMS
 from ..console import output
 from ..corpus.folder import FoundOn, Origin
 from ..files.scenario_file import FileError, write_scenario
-from ..targets.coverage import Entered, Interval, unite
+from ..targets.coverage import Entered, Interval, combine
 from ..targets.target_spec import TargetSpec
 from . import verdict
 from .context import GateContext
@@ -41,7 +41,8 @@ NEAREST = 12  # how many passing runs a counterexample is compared with at most
 
 
 class Place(NamedTuple):
-    """The engine and scale of a finding. Breaking a rule in `known` does not stop a run."""
+    """The engine and the scale of a finding. A run does not stop when it breaks a rule in
+    `known`."""
 
     engine: str
     scale: str
@@ -87,11 +88,11 @@ def keep(
     others_first: int = 0,
     nearest: Sequence[Scenario] = (),
 ) -> verdict.Finding:
-    """Write the scenario of a finding to a file and report it. `nearest` lists similar scenarios
-    that break no rule."""
+    """Write a finding's scenario to a file and report the finding. `nearest` lists similar
+    scenarios that break no rule."""
     outcome, cause = confirmed
     first, *others = outcome.broken
-    behind = _behind(gate, place, scenario, first)
+    behind = _broken_earlier(gate, place, scenario, first)
     message, started = output.unicode_text(first.message), outcome.session.started
     # Written like a corpus entry, so that the folder of findings can serve as a corpus.
     about = Origin(
@@ -172,7 +173,7 @@ STANDARD = sysconfig.get_path("stdlib")
 
 
 def _raising_line(rule: str, details: str) -> str | None:
-    """Return the last place in the traceback of an error or a hang that is outside the standard
+    """Return the last frame of an exception's or a hang's traceback that is not in the standard
     library, as FILE:LINE."""
     if rule not in (NEVER_CRASHES, NEVER_HANGS):
         return None
@@ -192,9 +193,9 @@ def _lines_entered(
     first: Broken,
     nearest: Sequence[Scenario],
 ) -> tuple[tuple[str, ...], int, tuple[str, ...]]:
-    """Return the lines that this scenario enters up to its failing step but that the nearest
-    passing scenarios do not enter, and the number of these passing scenarios. With a base, also
-    return all lines of the user's class that the failing run executes."""
+    """Return the lines that only this scenario enters, up to its failing step, and not the nearest
+    passing scenarios. Also return the number of these passing scenarios. With a base, return in
+    addition all lines of the user's class that the failing run executes."""
     folder, own_file = gate.options.spec.coverage, gate.options.spec.own_file
     is_compared = gate.base is not None and own_file
     if folder is None or not (nearest or is_compared):
@@ -211,7 +212,7 @@ def _lines_entered(
                 continue
             entered = interval.take()
             if not other.broken and not other.session.rejected:
-                passed, count = unite(passed, entered), count + 1
+                passed, count = combine(passed, entered), count + 1
         interval.take()
         replay(gate.target, scenario, rules, last_step=first.step, new=gate.in_run())
         entered = interval.take()
@@ -221,19 +222,23 @@ def _lines_entered(
 
 
 def is_adapters_fault(first: Broken, behind: Sequence[str], spec: TargetSpec) -> bool:
-    """Return whether the adapter, and not the scheduler, must have caused a failure.
+    """Return whether a failure must be blamed on the adapter and not on the scheduler.
 
-    schedproof's own adapter of a release is trusted more: if the run broke a rule earlier, or the
-    scheduler is a user's class, the failure is attributed to the scheduler.
+    schedproof's own adapters of releases are trusted more: if the run broke a rule earlier, or if
+    the scheduler is a user's class, the scheduler is blamed.
     """
     is_ours = spec.own_system is not None
     return first.by_adapter and not (is_ours and (behind or spec.scheduler))
 
 
-def _behind(gate: GateContext, place: Place, scenario: Scenario, first: Broken) -> tuple[str, ...]:
-    """Return the rules that the run breaks before it breaks `first`: any of them may be the cause.
-    The rule that compares the target with the model is left out, because the run would have ended
-    at the first difference."""
+def _broken_earlier(
+    gate: GateContext, place: Place, scenario: Scenario, first: Broken
+) -> tuple[str, ...]:
+    """Return the rules that the run breaks before it breaks `first`. Any of them may be the cause.
+
+    The rule that compares the target with the model is left out, because it would have ended the
+    run at the first difference.
+    """
     if not place.known and not gate.deviations.covered:
         return ()
     others = [rule for rule in gate.options.rules if rule.id not in (LOCKSTEP, first.rule)]
@@ -244,8 +249,7 @@ def _behind(gate: GateContext, place: Place, scenario: Scenario, first: Broken) 
 
 
 def collect_into(steps: list[list[Broken]]) -> New:
-    """Return a filter that appends the failures of each step to `steps`, and never stops the
-    run."""
+    """Return a filter that appends each step's failures to `steps`, and never stops the run."""
 
     def new(broken: Sequence[Broken], _: Scenario) -> list[Broken]:
         if broken:
@@ -258,12 +262,11 @@ def collect_into(steps: list[list[Broken]]) -> New:
 def _divergence(
     gate: GateContext, rule: str, name: str, version: str, config: Mapping[str, Any]
 ) -> str | None:
-    """Return the known divergence of this release from the rule, as the catalogue states it, or
-    None.
+    """Return this release's known divergence from the rule, in the words of the catalogue, or None.
 
-    Divergences that cannot occur with this configuration are left out. A release that is judged by
-    its own revision has none. A class that replaces a release's scheduler reports the release's
-    version, so it inherits the release's divergences.
+    Skip divergences that cannot occur with this configuration. A release that is judged by its own
+    revision has no divergences. A class that replaces a release's scheduler inherits the
+    divergences of the release whose version it reports.
     """
     system = gate.options.system
     published = (*SYSTEMS[system].schedulers, model_name(system))
@@ -300,11 +303,11 @@ def shrink_and_keep(
     """Shrink a scenario, and keep the smallest one that breaks the same rule. Return None if the
     base has the same failure.
 
-    Ctrl-C ends the shrinking; the smallest scenario so far is kept. `attempts` limits how many
-    scenarios are tried: on the shrink model, if there is one, and then on the target. `found_after`
-    and `shrunk_in` are in seconds. If `others_first` is not 0, that many other findings have used
-    up the limit, and this one is kept without shrinking. Raise TargetBroken if the scenario does
-    not break the rule again.
+    Ctrl-C ends the shrinking; the smallest scenario so far is kept. `attempts` limits the number of
+    scenarios to try, first on the shrink model, if there is one, and then on the target.
+    `found_after` and `shrunk_in` are in seconds. If `others_first` is not 0, that many other
+    findings have used up the limit, so this one is kept without shrinking. Raise TargetBroken if
+    the scenario does not break the rule again.
     """
     smallest, target, rules = found, gate.target, gate.rules_beyond(place.known)
     passing: deque[Scenario] = deque(maxlen=NEAREST)

@@ -22,7 +22,7 @@ from ...properties.search.workloads import workloads
 from ...properties.shrinking.shrink import until
 from ...spec.catalogue import Rule
 from ..console import interrupts
-from ..corpus.folder import by_length, longest, seed_corpus
+from ..corpus.folder import max_steps, seed_corpus, shortest_first
 from ..targets.scales import scales_of
 from . import verdict
 from .base import STANDSTILL
@@ -42,8 +42,8 @@ def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> fro
     """Replay the seed corpus of a scale, and keep a small scenario for each rule that it breaks.
     Return the broken rules.
 
-    Skip a scenario if the `fixed` values make one of its requests impossible to run: a target need
-    not refuse such a request.
+    A target need not refuse a request that can never run. So skip a scenario if the `fixed` values
+    make it impossible for one of its requests to run.
     """
     corpus = _short_enough(gate, seed_corpus(gate.options.system, scale))
     options = gate.options
@@ -121,8 +121,8 @@ def _replay_and_shrink(
 
 
 def _can_run(gate: GateContext, scenario: Scenario) -> set[str]:
-    """Return the requests that the model accepts, or all of them if it refuses the
-    configuration."""
+    """Return the requests that the model accepts. If the model refuses the configuration, return
+    all of them."""
     try:
         model = make_model(scenario.system, gate.options.revision, scenario.config)
     except InputError:
@@ -131,9 +131,11 @@ def _can_run(gate: GateContext, scenario: Scenario) -> set[str]:
 
 
 def replay_builtin(gate: GateContext) -> None:
-    """Replay those built-in scenarios that are short enough for the profile, shortest first.
-    Skip scenarios whose configuration contradicts a fixed value."""
-    scenarios = by_length(gate.options.system)
+    """Replay the built-in scenarios that are short enough for the profile, shortest first.
+
+    Skip scenarios whose configuration contradicts a fixed value.
+    """
+    scenarios = shortest_first(gate.options.system)
     if gate.options.fixed:
         scenarios = {name: entry for name, entry in scenarios.items() if _has_fixed(gate, entry)}
     _replay_and_shrink(gate, verdict.PUBLISHED, _short_enough(gate, scenarios))
@@ -149,8 +151,7 @@ def _has_fixed(gate: GateContext, scenario: Scenario) -> bool:
 
 
 def replay_own(gate: GateContext) -> None:
-    """Replay the user's corpus. Keep scenarios that break a rule as they are, without shrinking
-    them."""
+    """Replay the user's corpus. If a scenario breaks a rule, keep it without shrinking it."""
     known: set[str] = set()
 
     def on_failure(scenario: Scenario, outcome: Outcome, seconds: float) -> bool:
@@ -172,7 +173,7 @@ def replay_own(gate: GateContext) -> None:
 def _short_enough(gate: GateContext, scenarios: Mapping[str, Scenario]) -> list[Scenario]:
     chosen = []
     for name, scenario in scenarios.items():
-        if longest(scenario) <= gate.options.profile.corpus_steps:
+        if max_steps(scenario) <= gate.options.profile.corpus_steps:
             chosen.append(scenario)
         else:
             gate.report(Notice(f"corpus: {name} left out of profile {gate.options.profile_name}"))
@@ -188,7 +189,7 @@ def _replay(
     known: set[str],
     budget: int | None = None,
 ) -> None:
-    """Run each scenario to its end. All runs together take at most `budget` steps.
+    """Run each scenario to its end. All runs together may take `budget` steps.
 
     `on_failure` is called for each newly broken rule. It adds the rule to `known`, and returns
     whether to run the scenario again, past this failure.
@@ -275,10 +276,12 @@ def _accepted_part(scenario: Scenario, outcome: Outcome) -> Scenario:
 
 
 def replay_deviations(gate: GateContext) -> None:
-    """Replay the scenarios of known failures to their ends. Report every failure that is not known
-    as a finding."""
+    """Replay the scenarios of known failures to their ends. Report every other failure as a
+    finding."""
     began = time.monotonic()
-    settled = settle(gate.deviations, gate.target, gate.options.revision, gate.options.rules)
+    settled = replay_entries(
+        gate.deviations, gate.target, gate.options.revision, gate.options.rules
+    )
     for outcome in settled:
         gate.results.count(outcome)
     for number, scenario in gate.deviations.scenarios.items():
@@ -298,11 +301,11 @@ def replay_deviations(gate: GateContext) -> None:
         gate.results.engines.append(ran)
 
 
-def settle(
+def replay_entries(
     deviations: Deviations, target: Target, revision: str, rules: Sequence[Rule]
 ) -> list[Outcome]:
-    """Determine the state of each entry for these rules that has none yet, by replaying its
-    scenario. Return the outcomes."""
+    """Determine the states of the entries for these rules that have no state yet, by replaying
+    their scenarios. Return the outcomes."""
     ids, outcomes = {rule.id for rule in rules}, []
     for number, scenario in deviations.scenarios.items():
         if number in deviations.status or deviations.entries[number].rule not in ids:

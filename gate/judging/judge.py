@@ -17,7 +17,7 @@ from ...spec.catalogue import Rule, load
 from ..console import interrupts
 from ..console.output import plural
 from ..targets import checkouts, releases
-from ..targets.coverage import entered
+from ..targets.coverage import read_probes
 from ..targets.probe import Capabilities, probe
 from ..targets.target_spec import TargetSpec
 from . import verdict
@@ -160,7 +160,7 @@ def _changes(options: GateOptions) -> Changes | None:
     spec, base = options.spec, options.base
     if base is None or spec.coverage is None:
         return None
-    paths = [module.path for module in entered(spec.coverage)]
+    paths = [module.path for module in read_probes(spec.coverage)]
     if spec.scheduler:
         place = Path(spec.scheduler.rpartition(":")[0])
         folder = place.parent if place.suffix == ".py" else place
@@ -227,7 +227,7 @@ def _conclude(
 def judge_rules(
     gate: GateContext, observes: frozenset[str], faults: Sequence[verdict.Fault] = ()
 ) -> list[verdict.RuleVerdict]:
-    """Return one verdict per rule, in catalogue order; rules of other revisions are left out."""
+    """Return one verdict per rule, in catalogue order. Leave out the rules of other revisions."""
     options, results = gate.options, gate.results
     seen = {
         rule.id
@@ -305,9 +305,9 @@ def _enders(cut: Counter[str]) -> str:
 def violation(
     rule: str, finding: verdict.Finding, exercised: int, faults: Sequence[verdict.Fault]
 ) -> verdict.RuleVerdict:
-    """Return the verdict on a rule that the finding breaks. If the fault that includes the finding
-    is reported for the same rule, the verdict shows the run of the fault. If the adapter is at
-    fault, the verdict is inconclusive."""
+    """Return the verdict on a rule that the finding breaks. If the finding belongs to a fault that
+    is reported for the same rule, the verdict shows the fault's run. If the adapter is to blame,
+    the verdict is inconclusive."""
     is_first = finding.rule == rule
     fault = next(
         (candidate for candidate in faults if finding.scenario in candidate.scenarios), None

@@ -7,8 +7,8 @@ from ..targets.releases import cache_folder
 
 
 def set_hypothesis_home() -> None:
-    """Set Hypothesis' storage folder, unless the user has set it. Call this before Hypothesis
-    first runs."""
+    """Choose the folder in which Hypothesis stores its data, unless the user has chosen one. Call
+    this before Hypothesis first runs."""
     from hypothesis.configuration import set_hypothesis_home_dir  # a slow import
 
     if "HYPOTHESIS_STORAGE_DIRECTORY" not in os.environ:

@@ -24,7 +24,7 @@ from ...properties.history.run_history import RunHistory
 from ...properties.rules.predicate import Predicate, RuleFault
 from ...properties.rules.registry import LOCKSTEP, NEVER_CRASHES, NEVER_HANGS, applies
 from ...spec import systems
-from ...spec.catalogue import FIELDS, Rule, load, meant
+from ...spec.catalogue import FIELDS, Rule, load, selected
 from ..console.option_checks import option, rule_words
 from ..console.output import one_line
 from ..files.scenario_file import FileError
@@ -35,10 +35,10 @@ NO_LOCKSTEP = "none"
 
 def rules_named(catalogue: Sequence[Rule], words: Sequence[str]) -> dict[str, bool]:
     """Map each rule id that --rule selects to whether the user named it in full."""
-    return meant(catalogue, rule_words("--rule", words))
+    return selected(catalogue, rule_words("--rule", words))
 
 
-def judged_by(
+def rules_to_judge(
     system: str,
     words: Sequence[str] | None,
     revision: str,
@@ -46,12 +46,12 @@ def judged_by(
     compare_with: str | None = None,
     exclude: Sequence[str] = (),
 ) -> Sequence[Rule]:
-    """Return the rules to judge: those that --rule selects (such as A,B or ALL-*), or the whole
-    catalogue, without the excluded ones.
+    """Return the rules to judge. These are the rules that --rule selects (such as A,B or ALL-*), or
+    the whole catalogue, without the excluded ones.
 
     `compare_with` is the revision whose model runs alongside the target, or "none". By default it
-    is `revision`, if rule ALL-R07 (lockstep) applies to it. Raise InputError if a rule
-    that the user named cannot be checked here.
+    is `revision`, if rule ALL-R07 (lockstep) applies to it. Raise InputError if a rule that the
+    user named cannot be checked here.
     """
     catalogue = load(system, revision)
     named = (
@@ -59,7 +59,7 @@ def judged_by(
         if words
         else dict.fromkeys([known.id for known in catalogue], False)
     )
-    left_out = excluded(catalogue, exclude)
+    left_out = excluded_ids(catalogue, exclude)
     chosen: Sequence[Rule] = [rule for rule in catalogue if rule.id in named]
     if compare_with == NO_LOCKSTEP and named.get(LOCKSTEP):
         raise InputError("--rule", f"{LOCKSTEP} contradicts --compare-with {NO_LOCKSTEP}")
@@ -85,7 +85,7 @@ def judged_by(
     ]
 
 
-def lockstep_of(
+def lockstep_revision(
     scenario: Scenario,
     words: Sequence[str] | None,
     target: TargetSpec,
@@ -94,9 +94,9 @@ def lockstep_of(
 ) -> str | None:
     """Return the revision whose model a scenario is compared with: `compare_with`, or "none".
 
-    It is "none" if the user left it open and the scenario expects another rule to be broken: the
-    first difference from the model would end the run too early. `report` then receives a line that
-    says so.
+    If the user did not choose and the scenario expects another rule to be broken, return "none",
+    because the first difference from the model would end the run too early. In this case, `report`
+    receives a line that says so.
     """
     expected = (scenario.expect and scenario.expect.violates) or (LOCKSTEP,)
     if compare_with or words or LOCKSTEP in expected or target.is_plain_model:
@@ -105,9 +105,9 @@ def lockstep_of(
     return NO_LOCKSTEP
 
 
-def excluded(catalogue: Sequence[Rule], words: Sequence[str]) -> frozenset[str]:
+def excluded_ids(catalogue: Sequence[Rule], words: Sequence[str]) -> frozenset[str]:
     """Return the ids that --exclude selects; raise InputError if a rule cannot be excluded."""
-    ids = frozenset(meant(catalogue, rule_words("--exclude", words)))
+    ids = frozenset(selected(catalogue, rule_words("--exclude", words)))
     if always := sorted(ids & {NEVER_CRASHES, NEVER_HANGS}):
         raise InputError(
             "--exclude",
@@ -185,7 +185,7 @@ class OwnRule:
 
 
 def use_rules(path: Path | None) -> None:
-    """Load the rules in a file, which apply from now on; None unloads them."""
+    """Load the rules in a file and apply them from now on. With None, unload them."""
     systems.remove_rules()
     if path is None:
         return
@@ -260,7 +260,7 @@ def _guard(
     target."""
 
     def checked(history: RunHistory, step: Step) -> Any:
-        before = _read_by_all(history, step)
+        before = _shared_state(history, step)
         try:
             answer = limited(function, history, step)
         except (Exception, SystemExit, EndlessCode) as error:
@@ -268,20 +268,20 @@ def _guard(
             where = f", line {line}" if line else ""
             what = f"{rule} raised {described(error)}{where}"
             raise RuleFault(f"{path}: {what} (step {history.step})") from None
-        if _read_by_all(history, step) != before:
+        if _shared_state(history, step) != before:
             what = f"{path}: {rule} changes the history or the step (step {history.step})"
             raise RuleFault(f"{what}; valid: a rule that only reads them")
         if not is_answer(answer):
             valid = "None or a sentence from broken, True or False from exercised"
-            raise RuleFault(f"{path}: {rule} answers {answer!r:.60}; valid: {valid}")
+            raise RuleFault(f"{path}: {rule} returns {answer!r:.60}; valid: {valid}")
         return answer
 
     return checked
 
 
-def _read_by_all(history: RunHistory, step: Step) -> bytes:
-    """Return the state that every rule reads, to detect whether a user's rule changes it. Leave
-    out the per-request state: copying it in every step would take too long."""
+def _shared_state(history: RunHistory, step: Step) -> bytes:
+    """Return the state that all rules read, to detect whether a user's rule changes it. The state
+    of each request is left out: copying it in every step would take too long."""
     return msgspec.json.encode((dict(history.config), [*history.live], step))
 
 

@@ -27,10 +27,10 @@ from .verdict import Found
 class Stage:
     """A stage of a gate: one engine at one scale.
 
-    `known` lists the rules known to be broken, and `shrunk` says how many of them count towards
-    --max-failures. `choices` contains the values of the configuration keys that the target
-    declares. `avoid` lists the kinds of configuration that the target refuses. Workloads start from
-    the configuration of the scale `within`.
+    `known` lists the rules known to be broken, and `shrunk` is how many of them count towards
+    --max-failures. `choices` gives the values of the configuration keys that the target declares.
+    `avoid` lists the kinds of configuration that the target refuses. Workloads start from the
+    configuration of the scale `within`.
     """
 
     kind: Literal["seeds", "builtin", "search", "workloads"]
@@ -56,7 +56,7 @@ class Stage:
 
 
 def run_stages(gate: GateContext, stages: Sequence[Stage]) -> dict[Stage, frozenset[str]]:
-    """Run the stages; return, for each stage, the rules that it found broken.
+    """Run the stages and return, for each of them, the rules that it found to be broken.
 
     With several processes, a stage that ends early sets `gate.results.fault`, and the results of
     later stages are dropped.
@@ -83,7 +83,7 @@ class _Task(NamedTuple):
 
 
 class _Ended(NamedTuple):
-    """How a stage ended: its results and the broken rules, or an error in one of the user's
+    """The end of a stage: its results and the broken rules, or an error in one of the user's
     rules."""
 
     results: GateResults
@@ -161,7 +161,7 @@ def _leave_later(
 def _add_in_order(
     gate: GateContext, stages: Sequence[Stage], workers: Mapping[Stage, _Worker]
 ) -> None:
-    """Add the results of the stages in order, up to the first that ended early. Of unfinished
+    """Add the results of the stages in order, up to the first stage that ended early. Of unfinished
     stages, add only the findings."""
     for stage in stages:
         worker = workers.get(stage)
@@ -176,7 +176,7 @@ def _add_in_order(
 
 
 def _with_own_coverage(options: GateOptions) -> GateOptions:
-    """Return the options with a coverage folder for this process alone."""
+    """Return the options with a coverage folder that only this process uses."""
     if options.spec.coverage is None:
         return options
     folder = options.spec.coverage / f"{os.getpid()}"

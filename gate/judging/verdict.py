@@ -1,5 +1,5 @@
-"""The result of a gate as data (`schedproof/verdict@1`), and the events that reports are made
-from (`schedproof/events@1`). `docs/formats.toml` describes every field."""
+"""The result of a gate as data (`schedproof/verdict@1`), and the events from which reports are made
+(`schedproof/events@1`). `docs/formats.toml` describes every field."""
 
 import re
 from collections import Counter
@@ -195,7 +195,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def refusals(messages: Counter[str]) -> tuple[Refusal, ...]:
-    """Group the target's refusals that differ only in numbers. The most frequent come first."""
+    """Group the target's refusals that differ only in numbers, most frequent first."""
     grouped: dict[str, list[str]] = {}
     for message in messages:
         grouped.setdefault(NUMBER.sub("#", message), []).append(message)
@@ -206,8 +206,8 @@ def refusals(messages: Counter[str]) -> tuple[Refusal, ...]:
 
 
 def not_judged(engines: Iterable[EngineRun]) -> list[str]:
-    """Return one line for each part of a gate that judged nothing because the target refused to
-    run it: entries of the user's corpus, a scale, or the workloads."""
+    """Return one line for each part of a gate that judged nothing because the target refused it. A
+    part is a set of corpus entries, a scale, or the workloads."""
     lines, steps, refused = list[str](), Counter[str](), Counter[str]()
     for engine in engines:
         if engine.name == OWN_CORPUS and engine.refused_configs:
@@ -283,7 +283,7 @@ class Progress(msgspec.Struct, frozen=True, tag="progress", tag_field="event"):
 
 class Found(msgspec.Struct, frozen=True):
     """A counterexample that was shrunk, written to a file and replayed. `stderr` is the target's
-    output in that run. `cause` is the cause of the failure, if the run shows it."""
+    output in the replay. `cause` is the cause of the failure, if the run shows it."""
 
     finding: Finding
     scenario: Scenario

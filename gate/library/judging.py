@@ -29,7 +29,7 @@ from ..judging.deviations import Deviations
 from ..judging.judge import judge as judge_context
 from ..judging.judge import run_gate
 from ..judging.profiles import PROFILES, set_hypothesis_home
-from ..judging.rule_choice import excluded, judged_by, rules_named, use_rules
+from ..judging.rule_choice import excluded_ids, rules_named, rules_to_judge, use_rules
 from ..judging.verdict import Event, Verdict
 from ..targets.factory import opened
 from ..targets.pipe import read_reply
@@ -49,7 +49,7 @@ def read_scenario(path: Path | str) -> Scenario:
 
 
 def write_scenario(scenario: Scenario, folder: Path | str, name: str = "scenario") -> Path:
-    """Write a scenario into a folder, whole or not at all. Its content determines the file name.
+    """Write a scenario into a folder, atomically. Its content determines the file name.
 
     Raises:
         FileError: the folder cannot be written to.
@@ -92,7 +92,7 @@ def open_target(
 
 
 class _ObjectTarget:
-    """Wrap a user's object, so that its arguments and replies are the same as through a pipe. The
+    """Wrap a user's object, so that its arguments and replies are as if sent through a pipe. The
     object may keep or change its arguments."""
 
     def __init__(self, target: Target) -> None:
@@ -194,7 +194,7 @@ def gate_options(
     at_least("--max-failures", max_failures, 1)
     at_least("--jobs", jobs, 1)
     catalogue = load(system)
-    left_out = {**dict.fromkeys(excluded(catalogue, exclude), "--exclude"), **by_design}
+    left_out = {**dict.fromkeys(excluded_ids(catalogue, exclude), "--exclude"), **by_design}
     named = rules_named(catalogue, rules) if rules else {}
     if both := [rule for rule in by_design if named.get(rule)]:
         problem = f"{both[0]} is excluded by design, but --rule names it; valid: one of the two"
@@ -203,7 +203,7 @@ def gate_options(
         spec=spec,
         system=system,
         revision=resolved,
-        rules=judged_by(system, rules, resolved, spec, compare_with, tuple(left_out)),
+        rules=rules_to_judge(system, rules, resolved, spec, compare_with, tuple(left_out)),
         chosen=bool(rules),
         named=frozenset(rule for rule, in_full in named.items() if in_full),
         extra_rules=extra_rules,
@@ -287,8 +287,8 @@ def judge(
 
 @contextmanager
 def _arguments() -> Iterator[None]:
-    """Inside the `with` block, make input errors name the Python argument instead of the
-    command-line option."""
+    """Within the block, make input errors name the Python argument instead of the command-line
+    option."""
     try:
         yield
     except InputError as error:
@@ -320,7 +320,7 @@ def replay(
     """
     use_rules(None if extra_rules is None else Path(extra_rules))
     revision = resolve_revision(scenario.system, scenario.revision)
-    chosen = judged_by(scenario.system, rules, revision, spec_of(target))
+    chosen = rules_to_judge(scenario.system, rules, revision, spec_of(target))
     with open_target(target) as opened_target:
         return replay_steps(opened_target, scenario, chosen)
 

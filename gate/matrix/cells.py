@@ -1,7 +1,7 @@
 """Judge each release in each configuration, with one gate in its own process.
 
-Results are kept in a folder, so that a repeated command resumes. The matrix shows which releases
-break which rules. It is written as data (`schedproof/matrix@1`) and as a page.
+Results are kept in a folder, so that the same command can be run again to resume. The matrix shows
+which releases break which rules. It is written as data (`schedproof/matrix@1`) and as a page.
 """
 
 import json
@@ -21,7 +21,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from ... import __version__
 from ..console import INCONCLUSIVE
 from ..console.step_lines import one_line
-from ..files.disk import FileError, decode_json, naming_file, write
+from ..files.disk import FileError, decode_json, name_file_in_errors, write
 from ..judging.verdict import RuleVerdict, Verdict
 from ..processes.executors import DEATHS, make_executor, run_tasks
 from ..processes.watchdog import run_watched
@@ -60,7 +60,7 @@ class Cell(NamedTuple):
 
 
 class CellVerdict(NamedTuple):
-    """A cell with its verdict, or with a line that says why it has none."""
+    """A cell with its verdict, or with one line that says why there is none."""
 
     cell: Cell
     verdict: Verdict | None
@@ -118,7 +118,7 @@ def run_cells(
     """
     # Fail before the gates run rather than afterwards.
     for name in ("logs", "scenarios", "verdicts"):
-        with naming_file(folder):
+        with name_file_in_errors(folder):
             (folder / name).mkdir(parents=True, exist_ok=True)
     # A user's class may have changed since an earlier run; a release never changes.
     verdicts = {
@@ -194,12 +194,12 @@ def scenario_of(judged: CellVerdict, rule: str) -> str:
 def _store(cell: Cell, folder: Path, ran: GateRun) -> CellVerdict:
     for name, data in ran.files.items():
         path = folder / name
-        with naming_file(path):
+        with name_file_in_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         write(path, data)
     name = f"verdicts/{cell.file_name}.json"
     if name not in ran.files:  # otherwise the verdict of an earlier gate would pass as this gate's
-        with naming_file(folder / name):
+        with name_file_in_errors(folder / name):
             (folder / name).unlink(missing_ok=True)
     verdict = _read(cell, folder)
     if verdict is not None:
@@ -268,7 +268,8 @@ class Matrix(msgspec.Struct, frozen=True):
 
 
 def matrix_of(judged: Sequence[CellVerdict], profile: str, seed: int) -> Matrix:
-    """Return the matrix of these cells. The releases of each package must be in order."""
+    """Return the matrix of these cells. The releases of each package must be in order, oldest
+    first."""
     by_kind: dict[tuple[str, str], list[CellVerdict]] = {}
     for result in judged:
         name, _, configuration = _place(result)

@@ -42,8 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if config.inipath is None:
         raise pytest.UsageError(
-            "--schedproof-target: the tests belong to pytest's configuration file, and there is "
-            "none; valid: a pyproject.toml with [tool.pytest.ini_options] in it"
+            "--schedproof-target: the tests belong to pytest's configuration file, but there is "
+            "none; valid: a pyproject.toml that contains [tool.pytest.ini_options]"
         )
     from .judgement import Judgement, read_setting
 
@@ -61,7 +61,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter") -> None:
-    """Print how much was judged; passing tests alone do not show it."""
+    """Print how much was judged, because passing tests alone do not show it."""
     notices = dict.fromkeys(
         value
         for reports in terminalreporter.stats.values()

@@ -26,10 +26,10 @@ from ..files.project_file import read_project
 from ..files.scenario_file import FileError
 from ..judging.context import BreakOff, GateContext, GateOptions
 from ..judging.deviations import Deviations, read_deviations
-from ..judging.initial_replays import settle
+from ..judging.initial_replays import replay_entries
 from ..judging.judge import judge
 from ..judging.profiles import PROFILES, set_hypothesis_home
-from ..judging.rule_choice import excluded
+from ..judging.rule_choice import excluded_ids
 from ..judging.verdict import Event, Found, Verdict
 from ..reports.outcome import explanation_lines, refused_parts
 from ..targets.factory import Opened, opened
@@ -57,8 +57,8 @@ class Setting(NamedTuple):
 def read_setting(root: Path, given: Mapping[str, str]) -> Setting:
     """Return the setting that the plugin's options describe.
 
-    An option that is not given is "", and paths are relative to `root`. Raise pytest.UsageError if
-    an option is invalid.
+    In `given`, an option without a value is "". Paths are relative to `root`. Raise
+    pytest.UsageError if an option is invalid.
     """
     try:
         return _read(root, given)
@@ -89,7 +89,7 @@ def _read(root: Path, given: Mapping[str, str]) -> Setting:
         path = root / given["deviations"]
         deviations = read_deviations(path, system, catalogue, datetime.date.today())
     words = [given["exclude"]] if given["exclude"] else []
-    left_out = {**dict.fromkeys(excluded(catalogue, words), "excluded"), **deviations.by_design}
+    left_out = {**dict.fromkeys(excluded_ids(catalogue, words), "excluded"), **deviations.by_design}
     rules = [rule for rule in catalogue if applies(rule, revision) and rule.checked]
     return Setting(
         *(spec, system, revision, profile, int(seed), corpus, deviations, rules, left_out)
@@ -97,8 +97,8 @@ def _read(root: Path, given: Mapping[str, str]) -> Setting:
 
 
 def _add_project_options(root: Path, given: Mapping[str, str]) -> Mapping[str, str]:
-    """Fill in options from `[tool.schedproof]`. Leave out the profile, because tests run more
-    often than a gate."""
+    """Fill in options from `[tool.schedproof]`, except the profile: tests run more often than a
+    gate."""
     project = read_project(root).given
     if project.get("target", given["target"]) != given["target"]:
         return given  # the project file describes another target
@@ -116,7 +116,8 @@ class BrokenOff(TargetFault):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The gate's verdict, and a report for each rule that was the first to break in some run."""
+    """The gate's verdict, and the reports on those rules that were the first to break in some
+    run."""
 
     verdict: Verdict
     reports: dict[str, str]
@@ -154,15 +155,15 @@ class Judgement:
         return tuple(str(root / path) for path in self._config.getini("pythonpath"))
 
     def known_failures(self, scenario: Scenario) -> Deviations:
-        """Return the known deviations after replaying them on this target. The target must
-        accept `scenario`."""
+        """Replay the known deviations on this target, and return them. The target must accept
+        `scenario`."""
         setting, target = self.setting, self.open_target.target
         known = setting.deviations
         if known.entries:
             config = full_config(setting.system, setting.revision, scenario.config)
             started = Session(target, setting.system, setting.revision, config, ()).started
             known.begin(started.name, started.version)
-            settle(known, target, setting.revision, setting.rules)
+            replay_entries(known, target, setting.revision, setting.rules)
         return known
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """Run tasks in processes of this machine, or on the workers of a Dask cluster.
 
 An executor runs one function on many tasks, in any order. Tasks can be pickled and do not depend on
-each other, so `run_tasks` can run a task again if its worker dies. All executors have the same
+each other, so that `run_tasks` can repeat a task whose worker has died. All executors have the same
 interface.
 """
 
@@ -59,10 +59,10 @@ def run_tasks(
 ) -> Iterator[tuple[T, TaskResult | None]]:
     """Yield each task with its result, in the order in which the tasks finish.
 
-    A task whose worker dies runs again; after two deaths, it runs alone. After `DEATHS` deaths the
-    task is given up, and its result is None. No task starts after `ends` (as `time.monotonic`
-    counts). `tasks` may be infinite: it is read only as fast as workers need it. Raise ClusterError
-    if the cluster can no longer be reached.
+    A task whose worker dies runs again; after two deaths, it runs alone. After `DEATHS` deaths it
+    is given up, and its result is None. No task starts after `ends`, a time of `time.monotonic`.
+    `tasks` may be infinite: it is read only as fast as workers need it. Raise ClusterError if the
+    cluster can no longer be reached.
     """
     numbered = enumerate(tasks)
     waiting: deque[tuple[int, T]] = deque()
@@ -248,7 +248,7 @@ Executor = Pool | DaskCluster
 
 
 def _all(ended: "queue.SimpleQueue[Any]", seconds: float) -> Iterator[Any]:
-    """Wait up to `seconds` for an item to arrive in the queue, and yield everything in it."""
+    """Wait up to `seconds` for an item in the queue, and yield all items that are in it by then."""
     with suppress(queue.Empty):
         yield ended.get(timeout=seconds)
         while True:

@@ -2,17 +2,17 @@
 
     python -I -S watchdog.py LIFELINE REPORT COMMAND...
 
-This file contains both sides. schedproof uses `WatchedProcess` in its own process. Run as a
-program, the file is the watchdog: two processes between ours and the command. LIFELINE is a socket
-to our process.
+This file contains both sides: `WatchedProcess`, which schedproof uses in its own process, and a
+program, the watchdog. The watchdog consists of two processes between ours and the command. LIFELINE
+is a socket to our process.
 
 The watchdog acts when the command ends, or when our end of the socket closes, perhaps because we
 were killed. It kills all of the command's descendants and exits with the command's status. On Linux
 it also adopts processes that detach themselves from the command, as daemons do.
 
 Two processes are needed because some engines send a signal to their parent when they fail. The
-command is the child of the inner process; if that is killed, the outer one continues. If the
-command stops or kills both, our side kills what is left of the command.
+command is the child of the inner process; if the inner process is killed, the outer one continues.
+If the command stops or kills both, our side kills the remaining processes of the command.
 
 REPORT is a pipe to our process. The process that becomes the command writes its process id to this
 pipe, followed by an errno if the command cannot be started. The pipe closes when the command
@@ -40,10 +40,10 @@ PATIENCE = 1.0  # seconds for a watchdog to end, and then for us to kill its pro
 
 
 class WatchedProcess(subprocess.Popen[bytes]):
-    """A command in its own session. When it ends or schedproof ends, everything that it started is
-    killed.
+    """A command in its own session. When the command or schedproof ends, everything that the
+    command started is killed.
 
-    `leader` is the process id of the command, to which signals are sent; `pid` is that of the
+    `leader` is the process id of the command, to which signals are sent. `pid` is that of the
     watchdog.
     """
 
@@ -158,8 +158,8 @@ def run_watched(
 
 
 def end_with_parent() -> None:
-    """Make this process, which `multiprocessing` started, end when its parent ends for whatever
-    reason."""
+    """Make this process end when its parent ends, for whatever reason. `multiprocessing` must have
+    started the process."""
     import multiprocessing
     import threading
     from multiprocessing.connection import wait
@@ -175,7 +175,7 @@ def end_with_parent() -> None:
 
 
 def main() -> None:
-    """Start the command, wait until it or our parent ends, and kill whatever is left."""
+    """Start the command, wait until the command or our parent ends, and kill whatever is left."""
     lifeline, report, command = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     for descriptor in (lifeline, report):
         os.set_inheritable(descriptor, False)

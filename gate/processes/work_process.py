@@ -1,6 +1,6 @@
 """Run work in a process that reports through a pipe.
 
-The process opens its own targets, and ends them before it exits.
+The process opens its own targets, and closes them before it exits.
 """
 
 import signal
@@ -24,7 +24,8 @@ class Unanswered(Exception):  # noqa: N818 (an answer, not an error)
 
 
 class TimeLimit(NamedTuple):
-    """A time limit of `seconds` that several pieces of work share. It is reached at `ends`."""
+    """A time limit of `seconds` that several pieces of work share. `ends` is the time at which it
+    is reached."""
 
     seconds: float
     ends: float
@@ -38,12 +39,12 @@ class TimeLimit(NamedTuple):
         return max(self.ends - time.monotonic(), 0.0)
 
     def share(self, parts: int) -> "TimeLimit":
-        """Return a limit for the next of `parts` pieces of work. The limit leaves an equal share
-        for each of the other pieces."""
+        """Return a limit for the next of `parts` pieces of work. It leaves each of the others an
+        equal share of the remaining time."""
         return self._replace(ends=time.monotonic() + self.left / parts)
 
 
-def bounded(
+def run_in_process(
     limit: float | TimeLimit, work: Callable[..., Iterator[Any]], *args: Any
 ) -> Iterator[Any]:
     """Run `work(*args)` in another process, and yield each item as soon as the process yields it.
@@ -86,8 +87,7 @@ def _spawn(
 
 @contextmanager
 def block_sigint() -> Iterator[None]:
-    """Make processes that are started in the block ignore Ctrl-C. Their parent ends them
-    instead."""
+    """Make processes that are started in the block ignore Ctrl-C. Their parent ends them itself."""
     # Starting the resource tracker unblocks SIGINT, so start it before the signal is blocked.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -128,7 +128,7 @@ class WorkProcess(NamedTuple):
         self.process.terminate()
 
     def end(self) -> None:
-        """Wait until a process that was asked to exit has ended. Kill it if it takes too long."""
+        """Wait until a process that was told to exit has ended. Kill it if this takes too long."""
         self.process.join(END_PATIENCE)
         self.process.kill()
         self.process.join()
@@ -153,7 +153,7 @@ def _run(pipe: Connection, work: Work, task: bytes) -> None:
 
 
 def run_until_leaving(work: Callable[[], None]) -> None:
-    """Run the work in this process until it is done or the process is asked to exit."""
+    """Run the work in this process until it is done or the process is told to exit."""
     try:
         work()
     except Exception:  # Hypothesis may raise AssertionError when interrupted

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ...spec.catalogue import Rule
 from ..console.output import one_line, say
-from ..files.disk import naming_file
+from ..files.disk import name_file_in_errors
 from ..judging.verdict import Began, Concluded, Event, Verdict
 from .markdown import markdown
 from .outcome import breaks, broken_off, out_of_date
@@ -18,9 +18,9 @@ from .outcome import breaks, broken_off, out_of_date
 class GitHub:
     """Print annotations on a console, and append the verdict to the file `summary`.
 
-    The target's output could contain workflow commands. So GitHub's runner is told to ignore them
-    between annotations. Only `token` makes the runner accept commands again, so it must be hard to
-    guess. Paths are shown relative to `workspace`.
+    The target's output could contain workflow commands, so GitHub's runner is told to ignore
+    commands between annotations. It accepts commands again only after `token`, which must therefore
+    be hard to guess. Paths are shown relative to `workspace`.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class GitHub:
             self._judged(event.verdict)
 
     def close(self) -> None:
-        """Let the runner accept workflow commands again."""
+        """Make the runner accept workflow commands again."""
         if self._silent:
             self._print(f"::{self._token}::")
             self._silent = False
@@ -68,7 +68,10 @@ class GitHub:
         if why is not None:
             self._annotate("error", "inconclusive", [why])
         if self._summary is not None:
-            with naming_file(self._summary), self._summary.open("a", encoding="utf-8") as file:
+            with (
+                name_file_in_errors(self._summary),
+                self._summary.open("a", encoding="utf-8") as file,
+            ):
                 file.write(markdown(verdict) + "\n")
 
     def _annotate(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..console.output import one_line, plural
 from ..judging.verdict import Fault, RuleVerdict, Verdict
-from .outcome import broken_off, in_short, never_together, out_of_date, reason_of, result
+from .outcome import broken_off, in_short, isolation_warning, out_of_date, reason_of, result
 
 PUNCTUATION = re.compile(r"([!#$&()*+\-./:<>?@\[\\\]^_`{|}~])")
 MOST_FAULTS, MOST_DATED, MOST_RULES = 10, 4, 5
@@ -46,7 +46,7 @@ def markdown(verdict: Verdict) -> str:
         repairs = ", ".join(change.what for change in verdict.repaired[:MOST_RULES])
         compared = f"compared with {verdict.base.name} {verdict.base.version}: {changes}"
         points.append(compared + f"; repairs {repairs}" * bool(repairs))
-    points += [warning] if (warning := never_together(verdict)) is not None else []
+    points += [warning] if (warning := isolation_warning(verdict)) is not None else []
     lines += [f"- {escaped(point)}" for point in points]
     lines += [""] * bool(points)
     if verdict.faults:

@@ -14,7 +14,7 @@ from ...model.errors import InputError
 from ...spec.catalogue import Rule
 from ..console.option_checks import check_different, check_file
 from ..console.output import as_json, json_line
-from ..files.disk import FileError, awaited_pipe, naming_file, write
+from ..files.disk import FileError, name_file_in_errors, open_pipe, write
 from ..judging.verdict import Concluded, Event, Finding, Found, Report, Verdict
 from .github import GitHub
 from .junit import junit
@@ -34,7 +34,7 @@ SUMMARY = "GITHUB_STEP_SUMMARY"
 
 
 class FoundLine(msgspec.Struct, frozen=True, tag="found", tag_field="event"):
-    """A line that --ndjson writes for a finding, with the command that replays it."""
+    """A line that --ndjson writes for a finding, with the command that replays the finding."""
 
     finding: Finding
     replay: str
@@ -50,9 +50,9 @@ class Ndjson:
 
     def __call__(self, event: Event) -> None:
         line = FoundLine(event.finding, event.replay) if isinstance(event, Found) else event
-        with naming_file(self._path):
+        with name_file_in_errors(self._path):
             if self._file is None and self._path.is_fifo():
-                self._file = open(awaited_pipe(self._path), "wb", buffering=0)  # noqa: SIM115
+                self._file = open(open_pipe(self._path), "wb", buffering=0)  # noqa: SIM115
             if self._file is None:
                 self._path.write_bytes(b"")
                 # Without a buffer: even if two gates write to the same file, every line stays
@@ -153,16 +153,17 @@ def check_report_options(options: ReportOptions, inputs: Mapping[str, Path | Non
 
 
 def _ends(file: Path) -> bytes:
-    """Return the beginning and the end of a file. Every report names schedproof in one of them."""
-    with naming_file(file, "read"), file.open("rb") as opened:
+    """Return the beginning and the end of a file. In a file that schedproof wrote, one of them
+    names schedproof."""
+    with name_file_in_errors(file, "read"), file.open("rb") as opened:
         begin = opened.read(ENDS)
         opened.seek(max(file.stat().st_size - ENDS, len(begin)))
         return begin + opened.read()
 
 
 def clear_reports(options: ReportOptions) -> None:
-    """Remove the reports of an earlier gate. Otherwise they could be mistaken for reports of this
-    gate if it is refused or killed."""
+    """Remove the reports of an earlier gate. If this gate is refused or killed, they could be
+    mistaken for its own."""
     for file in options.files().values():
         if file.is_file():
             with suppress(OSError):  # if the folder allows no change, the gate overwrites the file
@@ -177,8 +178,8 @@ def reporters(
     printer: type[Terminal] = Terminal,
     page: Report | None = None,
 ) -> Iterator[FanOutReporter]:
-    """Open the requested reporters. The console's reporter comes last: printing fails if nobody
-    reads the output, and the files should be written all the same."""
+    """Open the requested reporters. The console's reporter comes last: if nobody reads its output,
+    printing fails, but the files should be written all the same."""
     with ExitStack() as open_reports:
         chosen: list[Report] = []
         if options.ndjson is not None:

@@ -26,7 +26,7 @@ def result(verdict: Verdict) -> str:
     hidden = sum((entry.message or "").startswith(NOT_SHOWN) for entry in verdict.rules)
     seen = sum(entry.status in SEEN for entry in verdict.rules)
     if verdict.exit_code == CONFORMS and hidden > seen:
-        words += f", but shows enough for only {seen} of {plural(hidden + seen, 'rule')}"
+        words += f", but it shows enough for only {seen} of {plural(hidden + seen, 'rule')}"
     return f"{what}: {words}"
 
 
@@ -34,14 +34,14 @@ def requests_refused(verdict: Verdict) -> int:
     return sum(engine.rejected_requests for engine in verdict.engines)
 
 
-def never_together(verdict: Verdict) -> str | None:
-    """Return a warning if the target refused so many requests that every run had only one."""
+def isolation_warning(verdict: Verdict) -> str | None:
+    """Return a warning if the target refused so many requests that no run had more than one."""
     refused = requests_refused(verdict)
     if not refused or verdict.reach is None or verdict.reach.requests > 1:
         return None
     return (
-        f"no run had more than one request, because the target refused {refused:,} others: "
-        "how requests affect each other was not judged"
+        f"no run had more than one request, because the target refused {refused:,} others; "
+        "so it was not judged how requests affect each other"
     )
 
 
@@ -60,7 +60,8 @@ def broken_off(verdict: Verdict) -> str | None:
 
 
 def refused_parts(verdict: Verdict) -> str | None:
-    """Return which parts of the gate were not judged because the target refused them, or None."""
+    """Return a line about the parts of the gate that were not judged because the target refused
+    them, or None."""
     lines = not_judged(verdict.engines)
     return f"the gate did not judge {'; nor '.join(lines)}" if lines else None
 
@@ -84,8 +85,8 @@ def reason_of(entry: RuleVerdict) -> str:
 
 
 def explanation_lines(event: Found, rule: Rule, fault: Fault | None = None) -> list[str]:
-    """Return everything known about a finding as lines. If the finding represents a fault,
-    include the fault."""
+    """Return the lines that describe a finding in full. If the finding represents a fault, describe
+    the fault as well."""
     finding = event.finding
     broken = Broken(finding.rule, finding.step, finding.message)
     reported = (rule, event.scenario, broken, finding.scenario, event.replay, event.run)

@@ -28,7 +28,7 @@ from ..judging.verdict import (
 from .outcome import (
     explanation_lines,
     in_short,
-    never_together,
+    isolation_warning,
     out_of_date,
     reach_in_words,
     reason_of,
@@ -61,9 +61,9 @@ SETTLED = 1.0  # seconds until the rate of runs is meaningful
 
 
 class Pace:
-    """Describe the progress of the engine that is running.
+    """Describes the progress of the current engine.
 
-    `clock` returns seconds. Time spent on shrinking does not count towards the rate.
+    `clock` returns seconds. The rate does not include the time spent on shrinking.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -177,12 +177,12 @@ def print_verdict(
 ) -> None:
     """Print one line per rule, one per engine, and the result.
 
-    Unless `verbose` is set, the rules that held share a line, as do those that were not exercised
-    and those that were not observable.
+    Unless `verbose` is set, rules that held share a line. So do rules that were not exercised, and
+    rules that were not observable.
     """
     entries = verdict.rules
     if not verbose:
-        print_together(console, entries, rules)
+        print_grouped(console, entries, rules)
         entries = tuple(entry for entry in entries if entry.status not in TOGETHER)
     print_rules(console, entries, rules)
     for what, why in out_of_date(verdict).items():
@@ -198,7 +198,7 @@ def print_verdict(
         console.print(one_line(refusal_line(refusal)), markup=False)
     if verdict.reach is not None:
         console.print(one_line(f"{'reached':<14} {reach_in_words(verdict.reach)}"), markup=False)
-    if (warning := never_together(verdict)) is not None:
+    if (warning := isolation_warning(verdict)) is not None:
         console.print(f"[yellow]{'warning':<14}[/yellow] {warning}")
     print_coverage(console, verdict.coverage)
     print_faults(console, verdict.faults)
@@ -219,12 +219,11 @@ def print_faults(console: Console, faults: Sequence[Fault]) -> None:
         say(console, f"     {fault.replay}")
 
 
-def print_together(console: Console, entries: Sequence[RuleVerdict], rules: Sequence[Rule]) -> None:
-    """Print one line for all rules that held, one for those never exercised, and one for those that
-    the target does not show enough to judge.
+def print_grouped(console: Console, entries: Sequence[RuleVerdict], rules: Sequence[Rule]) -> None:
+    """Print one line for all rules that held, one for all that were never exercised, and one for
+    all that cannot be judged because the target does not show enough.
 
-    The line of the rules that held gives the smallest number of steps in which one of them was
-    exercised.
+    The line of the rules that held gives the smallest number of steps that exercised one of them.
     """
     by_id = {rule.id: rule for rule in rules}
     checked = [entry for entry in entries if by_id[entry.id].checked]

@@ -23,7 +23,7 @@ from ...solver.systems import MAX_MEMBERS, Contract, contracts
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ..console.option_checks import check_choice
 from ..judging.profiles import set_hypothesis_home
-from ..processes.work_process import Unanswered, bounded
+from ..processes.work_process import Unanswered, run_in_process
 
 # How many examples Hypothesis tries per contract with its crosshair backend, by profile.
 PROFILES = {"ci": 0, "nightly": 50}
@@ -31,8 +31,8 @@ START_UP = 20.0  # seconds that a new process may take to import CrossHair on a 
 
 
 class Claim(NamedTuple):
-    """What an engine claims about a contract. `holds` is true if it explored every path and found
-    no counterexample. `why` contains the counterexample, or says why there is no answer."""
+    """The answer of an engine about a contract. `holds` means that the engine explored every path
+    without a counterexample. `why` is the counterexample, or the reason why there is no answer."""
 
     holds: bool
     why: str = ""
@@ -108,7 +108,8 @@ def by_crosshair(name: str, seconds: float) -> Iterator[Claim]:
 
 
 def by_hypothesis(name: str, seconds: float) -> Iterator[Claim]:
-    """Yield what Hypothesis claims about a contract. CrossHair provides its examples."""
+    """Check a contract with Hypothesis, on examples from CrossHair, and yield Hypothesis' claim
+    about it."""
     contract = contracts()[name]
     tried: dict[str, Any] = {}
     set_hypothesis_home()
@@ -184,7 +185,7 @@ def _ask_all(
         try:
             # The limit of the engine counts CPU time, and the engine may exceed it. Kill it after
             # twice as much wall-clock time.
-            [claim] = bounded(2 * time_limit + START_UP, engine, contract.name, time_limit)
+            [claim] = run_in_process(2 * time_limit + START_UP, engine, contract.name, time_limit)
             answer = confirm_claim(contract, claim)
         except Unanswered as why:
             answer = Answer("inconclusive", str(why))

@@ -29,8 +29,8 @@ SHRINK_SECONDS = 10.0
 def open_second_target(
     console: Console, spec: str | None, system: str
 ) -> Iterator[tuple[str, Target] | None]:
-    """Open the second target, on which counterexamples are replayed too. Yield None if the user
-    named none."""
+    """Open the second target, on which counterexamples are replayed as well. Yield None if the user
+    named no such target."""
     if spec is None:
         yield None
         return
@@ -52,13 +52,12 @@ def show(
     kept: str = "",
     most: Callable[[Step], int] | None = None,
 ) -> int:
-    """Replay a scenario on the model. If it breaks the rule, show it up to the step that does.
+    """Replay a scenario on the model. If a step breaks the rule, show the run up to this step.
     Return the exit code.
 
-    The scenario is shrunk first, unless `most` is given; then it is shown up to the step in which
-    `most` is largest. `formula` replaces the formula of the model's revision. `also` is another
-    target to replay on. `kept` says what that target keeps instead, in case the run does not break
-    the rule there.
+    With `most`, the scenario is not shrunk, and is shown up to the step in which `most` is largest.
+    `formula` replaces the formula of the model's revision. `also` is another target to replay on.
+    `kept` is what this target keeps instead if the run does not break the rule there.
     """
     target = ModelTarget(formula)
     outcome = run_replay(target, scenario, [rule])

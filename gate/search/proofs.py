@@ -1,6 +1,6 @@
 """`schedproof search` for rules that lemmas decide (`solver.systems.proofs_of`).
 
-It first proves the lemmas, and then shows counterexamples for the cases that they leave open.
+The lemmas are proven first. Then come counterexamples for the cases that the lemmas leave open.
 """
 
 import importlib.util
@@ -22,7 +22,7 @@ from ...solver.systems import proofs_of
 from ...spec.catalogue import load
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ..files.scenario_file import write_scenario
-from ..processes.work_process import TimeLimit, Unanswered, bounded
+from ..processes.work_process import TimeLimit, Unanswered, run_in_process
 
 Say = Callable[[str], None]
 NAMES = 46  # width of a lemma's name, in columns
@@ -63,7 +63,7 @@ def run_proofs(
 
     A counterexample that breaks only another rule is shown, but does not count against this one.
     `block` is the block size in tokens, or None for any size. `certificate` is an empty folder for
-    the lemmas and cvc5's proofs of them.
+    the lemmas and for cvc5's proofs of them.
     """
 
     def say(line: str) -> None:
@@ -73,7 +73,7 @@ def run_proofs(
     say(f"{rule}: {proof.question}")
     lemmas: list[Discharged] = []
     try:
-        for lemma in bounded(time_limit, _discharge, system, rule, block, certificate):
+        for lemma in run_in_process(time_limit, _discharge, system, rule, block, certificate):
             say(lemma_line(lemma))
             say(f"           {lemma.sentence}")
             lemmas.append(lemma)
@@ -86,7 +86,7 @@ def run_proofs(
         if certificate is not None:
             codes.append(print_certificate(say, lemmas, certificate))
         if not prove:
-            for name, found in bounded(time_limit, _counterexamples, system, rule):
+            for name, found in run_in_process(time_limit, _counterexamples, system, rule):
                 codes.append(_show(say, name, rule, found, out))
     except Unanswered as why:
         say(f"inconclusive: {why}")
@@ -95,7 +95,7 @@ def run_proofs(
 
 
 def answer(proof: RuleProof, lemmas: Sequence[Discharged]) -> Iterator[str]:
-    """Yield lines that say what the lemmas prove, for which code, and under which assumptions."""
+    """Yield lines that say what the lemmas prove, about which code, and under which assumptions."""
     if not lemmas or any(lemma.status != "proven" for lemma in lemmas):
         yield "no answer, because an answer needs a proof of every lemma"
         return
@@ -186,7 +186,7 @@ def _counterexamples(
 
 
 def _show(say: Say, name: str, rule: str, found: Scenario | ScenarioPair | None, out: Path) -> int:
-    """Replay and show a run that a proof names. Return the exit code."""
+    """Replay and show a run that belongs to a proof. Return the exit code."""
     if found is None:
         say(f"a run: {name}")
         say("  inconclusive: no such run was found")

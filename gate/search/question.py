@@ -1,6 +1,6 @@
-"""`schedproof search`: check that the options fit together, and choose the engine.
+"""`schedproof search`: check that the options are consistent, and choose the engine.
 
-A system may decide some rules in its own way, without lemmas; it then declares `OwnQuestions`.
+A system may decide some rules in its own way, without lemmas. It then declares `OwnQuestions`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -109,7 +109,8 @@ def run(console: Console, question: Question) -> int:
 
 
 def system_of(rule_id: str) -> str:
-    """Return the system of a rule. For a rule of every system, return the first system."""
+    """Return the system to which a rule belongs. For a rule of all systems, return the first
+    system."""
     catalogues = {system: load(system) for system in SYSTEMS}
     for system, rules in catalogues.items():
         if any(rule.id == rule_id for rule in rules):
@@ -241,8 +242,8 @@ def run_samples(
     time_limit: TimeLimit,
     jobs: int,
 ) -> int:
-    """Run random scenarios on the model until one breaks the rule. The result does not depend on
-    `jobs`."""
+    """Run random scenarios on the model until one of them breaks the rule. The result does not
+    depend on `jobs`."""
     spec = model_spec(formula)
     terminal = Terminal(console, load(system))
     findings: list[Found] = []

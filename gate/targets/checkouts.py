@@ -1,8 +1,8 @@
 """Run the scheduler of a checkout, a folder of source code that the user names.
 
-A checkout is not installed. But vLLM finds plugins by their entry points, and some plugins look up
-their own version. So the process gets a folder on its path that contains the metadata of an
-installed package.
+A checkout is not installed, but vLLM finds plugins by their entry points, and some plugins look up
+their own version. Therefore a folder with the metadata of an installed package is put on the
+process's path.
 """
 
 import os
@@ -40,8 +40,8 @@ def read_project(file: Path) -> dict[str, Any]:
 
 
 def metadata_folder(checkout: Path, folder: Path) -> Path:
-    """Create a folder inside `folder` that contains the checkout's metadata, and return it. It
-    goes on the process's path."""
+    """Create a folder inside `folder` that contains the checkout's metadata, and return it, to be
+    put on the process's path."""
     project = read_project(checkout / "pyproject.toml")
     name = project["name"].replace("-", "_")
     made = folder / f"{name}-{VERSION}.dist-info"
@@ -87,12 +87,12 @@ class Checkout:
 
 
 def known_checkouts() -> dict[str, Checkout]:
-    """Return the checkouts of all registered systems, by the names that users give them."""
+    """Return the checkouts of all registered systems, by the names that users write."""
     parts = [part(name, "checkout") for name in SYSTEMS]
     return {checkout.name: checkout for checkout in parts if checkout is not None}
 
 
-def named(spec: str) -> tuple[Checkout, str] | None:
+def parse_checkout(spec: str) -> tuple[Checkout, str] | None:
     """Return the checkout and the folder that NAME or NAME:DIR refers to; None for other
     targets."""
     name, _, folder = spec.partition(":")
@@ -105,7 +105,7 @@ def with_path(spec: str, path: Path | None) -> str:
         return spec
     checkouts = known_checkouts()
     if spec not in checkouts:
-        if named(spec) is not None:
+        if parse_checkout(spec) is not None:
             raise InputError("--path", f"{path}: {spec} already names a folder")
         raise InputError("--path", f"{path}: valid only for {', '.join(checkouts)}, not for {spec}")
     return f"{spec}:{path}"
@@ -132,7 +132,7 @@ def folder_of(checkout: Checkout, folder: str) -> Path:
 
 
 def revision_of(checkout: Checkout, folder: str) -> str:
-    """Return the revision with which to compare the checkout's code; raise InputError if none
+    """Return the revision with which to compare the checkout's code. Raise InputError if none
     fits."""
     path = folder_of(checkout, folder)
     name, words = checkout.newer
@@ -152,8 +152,8 @@ def revision_of(checkout: Checkout, folder: str) -> str:
 
 
 def version_in(folder: Path, name: str) -> str | None:
-    """Return the version of the code in a folder, or None if it is unknown. Look at the last
-    tag, the metadata next to an unpacked wheel, or a file that the build wrote."""
+    """Return the version of the code in a folder, or None if it is unknown. The version comes from
+    the last tag, the metadata next to an unpacked wheel, or a file that the build wrote."""
     versions = []
     if (folder / ".git").exists():
         words = ["git", "-C", str(folder), "describe", "--tags", "--abbrev=0", "--match", "v[0-9]*"]

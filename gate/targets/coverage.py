@@ -1,9 +1,9 @@
 """Record which lines of its functions a target runs, from within the target's process.
 
 When a counted module is imported, each statement in its functions gets a probe, much as pytest
-rewrites assertions. A probe sets one byte of a file that is mapped into memory. So the target need
-not cooperate, every run is counted, and nothing is lost if the process crashes or is killed. A
-tracer (`sys.settrace`) would be several times slower.
+rewrites assertions. A probe sets one byte of a file that is mapped into memory. Therefore the
+target need not cooperate, every run is counted, and nothing is lost if the process crashes or is
+killed. A tracer (`sys.settrace`) would be several times slower.
 
 Standard library only: this file also runs inside the environment of a release under test.
 """
@@ -47,7 +47,7 @@ class Function(NamedTuple):
 
 
 class Entered(NamedTuple):
-    """A module, and for each of its probes, whether any process passed it."""
+    """A module and its probes; for each probe, whether any process has passed it."""
 
     path: str
     module: str
@@ -60,7 +60,7 @@ def blocks(tree: ast.AST) -> Iterator[tuple[Function, list[ast.stmt]]]:
     compiled = {
         argument.id
         for call in ast.walk(tree)
-        if isinstance(call, ast.Call) and _called(call) in COMPILERS
+        if isinstance(call, ast.Call) and _call_name(call) in COMPILERS
         for argument in call.args
         if isinstance(argument, ast.Name)
     }
@@ -71,7 +71,7 @@ def _blocks(
     node: ast.AST, prefix: str, function: Function | None, compiled: Collection[str]
 ) -> Iterator[tuple[Function, list[ast.stmt]]]:
     if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
-        node.name in compiled or any(_called(word) in DECORATORS for word in node.decorator_list)
+        node.name in compiled or any(_call_name(word) in DECORATORS for word in node.decorator_list)
     ):
         return
     if isinstance(node, ast.ClassDef):
@@ -91,7 +91,7 @@ def _blocks(
             yield from _blocks(child, prefix, function, compiled)
 
 
-def _called(node: ast.expr) -> str:
+def _call_name(node: ast.expr) -> str:
     """Return the last part of the name that a call or a decorator uses: "njit" for
     `numba.njit(cache=True)`."""
     while isinstance(node, ast.Call):
@@ -100,7 +100,7 @@ def _called(node: ast.expr) -> str:
 
 
 def is_code(statement: ast.stmt) -> bool:
-    """Return whether a statement does something, unlike a docstring, `...` or `global`."""
+    """Return whether a statement does something. A docstring, `...` and `global` do not."""
     if isinstance(statement, ast.Expr):
         return not isinstance(statement.value, ast.Constant)
     return not isinstance(statement, ast.Global | ast.Nonlocal)
@@ -172,7 +172,7 @@ def _map_probes(folder: Path, loader: SourceFileLoader, probes: int) -> Any:
         return mmap.mmap(opened.fileno(), 0)
 
 
-def entered(folder: Path) -> list[Entered]:
+def read_probes(folder: Path) -> list[Entered]:
     """Return the probes that a target's processes have passed, by module."""
     modules = []
     for file in _files(folder):
@@ -184,22 +184,22 @@ def entered(folder: Path) -> list[Entered]:
         if separator:
             path, _, module = words.decode(errors="surrogateescape").partition("\0")
             modules.append(Entered(f"/{path}", module, probes))
-    return unite(modules)
+    return combine(modules)
 
 
-def unite(*parts: Iterable[Entered]) -> list[Entered]:
-    """Return the probes that were passed in at least one part, by module."""
+def combine(*parts: Iterable[Entered]) -> list[Entered]:
+    """Return, by module, the probes that were passed in any of the parts."""
     passed: dict[tuple[str, str], bytes] = {}
     for path, module, probes in chain(*parts):
-        passed[path, module] = _either(passed.get((path, module), b""), probes)
+        passed[path, module] = _combine(passed.get((path, module), b""), probes)
     return sorted(Entered(*key, probes) for key, probes in passed.items())
 
 
 class Interval:
-    """Record which probes a target's processes pass between two calls of `take`.
+    """Records which probes a target's processes pass between two calls of `take`.
 
-    `take` resets the probes. When the block ends, all probes passed since its beginning are written
-    back to the folder, so that later readers see them.
+    `take` resets the probes. When the block ends, all probes that were passed in it are written
+    back to the folder for later readers.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -212,15 +212,15 @@ class Interval:
 
     def __exit__(self, *_: object) -> None:
         for file, probes in self._all.items():
-            _write(file, _either(_probes(file), probes))
+            _write(file, _combine(_probes(file), probes))
 
     def take(self) -> list[Entered]:
         """Return the probes that were passed since the last call. The target must not be running
         during the call."""
-        since = entered(self._folder)
+        since = read_probes(self._folder)
         for file in _files(self._folder):
             probes = _probes(file)
-            self._all[file] = _either(self._all.get(file, b""), probes)
+            self._all[file] = _combine(self._all.get(file, b""), probes)
             _write(file, bytes(len(probes)))
         return since
 
@@ -247,9 +247,12 @@ def _write(file: Path, probes: bytes) -> None:
         opened.write(probes)
 
 
-def _either(some: bytes, others: bytes) -> bytes:
-    """Combine two recordings of a module's probes: a probe was passed if either recording says so.
-    If the recordings differ in length, the module changed in between; return the later one."""
+def _combine(some: bytes, others: bytes) -> bytes:
+    """Combine two recordings of a module's probes: a probe counts as passed if it was passed in
+    either of them.
+
+    If the lengths differ, the module changed between the recordings; return the later one.
+    """
     if len(some) != len(others):
         return others
     return bytes(map(operator.or_, some, others))
@@ -258,7 +261,8 @@ def _either(some: bytes, others: bytes) -> bytes:
 class _Finder:
     """Find modules with the other finders, and make their loaders count lines.
 
-    It counts the modules of `packages`, and those modules in `folders` that are not installed.
+    Lines are counted in the modules of `packages`, and in modules in `folders` that are not
+    installed.
     """
 
     def __init__(self) -> None:

@@ -30,12 +30,16 @@ MAX_STEPS = 200
 FEW_BLOCKS = 4
 # Rules that plain requests break only if the adapter is faulty, each with the way to fix it.
 MENDS = {
-    "ALL-R03": "the queues must show the state after the step, with each unfinished request in one "
-    "of them; an abort of a request that has ended must change nothing",
+    "ALL-R03": (
+        "the queues must show the state after the step, with each unfinished request in "
+        "one of them; aborting a request that has ended must change nothing"
+    ),
     "ALL-R04": "`finished` must contain each request in the step of its last token, with length or "
     "eos, and an aborted request in the next step, with aborted",
-    "ALL-R09": "free_blocks must count all blocks of the pool that no request holds, including "
-    "cached ones",
+    "ALL-R09": (
+        "free_blocks must count all blocks of the pool that no request holds, including "
+        "cached blocks"
+    ),
     "GEN-R08": "a token must be emitted in the step that completes its decision",
     "GEN-R15": "a request must emit as many drafts as `accepted` says, and one more token",
     "GEN-R14": "`emitted_at` must be the position of the first emitted token in the output, from 0",
@@ -54,7 +58,7 @@ Says = Literal["ok", "wrong", "note"]
 
 
 class Remark(NamedTuple):
-    """The result of one check. Of all results, only "wrong" is a fault of the adapter."""
+    """The result of one check. Only "wrong" means that the adapter has a fault."""
 
     says: Says
     what: str
@@ -85,8 +89,8 @@ def examine(query: ProbeRequest, module: str | None) -> Remarks:
 
 
 def sample(query: ProbeRequest, capabilities: Capabilities) -> Scenario:
-    """Return a scenario of four plain requests, with prompts of one token, one block and several
-    blocks. One request stops before max_tokens."""
+    """Return a scenario of four plain requests. Their prompts have one token, one block or several
+    blocks, and one request stops before max_tokens."""
     scale = capabilities.scales[0]
     values = {**scales_of(query.system).scales[scale], **capabilities.fixed[scale]}
     config = full_config(query.system, query.revision, values)
@@ -127,7 +131,7 @@ def fields(target: Target, scenario: Scenario) -> Remarks:
 
 
 def target_declares(target: Target, scenario: Scenario) -> set[str]:
-    """Return all names that the target lists in `observes`, even unknown ones."""
+    """Return all names that the target lists in `observes`, including unknown ones."""
     reply = target.start(scenario.system, scenario.revision or "", scenario.config)
     read_started(reply)
     return set(reply["observes"]) | REQUIRED
@@ -178,7 +182,7 @@ def _controls(target: Target, scenario: Scenario) -> Remarks:
 
 def repeats(target: Target, scenario: Scenario) -> Remarks:
     """Check that the same requests always give the same steps: after a complete run, after a run
-    that `start` interrupts, and after a stop."""
+    that a `start` interrupted, and after a stop."""
     first = _steps(target, scenario)
     for what, before in BEFORE.items():
         before(target, scenario)
@@ -238,7 +242,8 @@ def keeps_the_common_rules(
 
 
 def with_features(query: ProbeRequest, scenario: Scenario, started: Started) -> Remarks:
-    """Repeat the plain requests with each optional feature that the target declares and accepts."""
+    """Repeat the plain requests once with each optional feature that the target declares and
+    accepts."""
     features = {next(iter(some)): some for some in reversed(scales_of(query.system).features)}
     block = scenario.config["block_size"]
     uses: dict[str, Any] = {"accepted": (1, 0, 2), "external_tokens": block, "load_steps": 1}

@@ -46,10 +46,10 @@ def opened(
     """Open the target that `spec` names, and end its process when the block ends.
 
     A factory or a command runs in `folder` (default: the working directory). The factory's module
-    may also be in one of the folders `imports`. `report` receives the messages printed while a
-    release is installed. Raise UnknownTargetError, ReleaseError or InputError if the target is not
-    available. Errors of the factory come later, because it is called only when the target first
-    starts.
+    is searched for there and in the folders `imports`. `report` receives the messages printed while
+    a release is installed. Raise UnknownTargetError, ReleaseError or InputError if the target is
+    not available. The factory itself is called only when the target first starts, so its errors
+    come later.
     """
     if spec.is_model:
         yield Opened(ModelTarget(spec.formula), lambda: "")
@@ -82,8 +82,8 @@ def opened(
 def make_target(spec: TargetSpec) -> Any:
     """Call the factory `MODULE:FACTORY` and return the target that it makes.
 
-    Output of the module goes to stderr, since stdout carries only replies. Raise UnknownTargetError
-    if the module or the name does not exist, or if the result is not a target.
+    Output of the module goes to stderr, since stdout is reserved for replies. Raise
+    UnknownTargetError if the module or the name does not exist, or if the result is not a target.
     """
     if spec.kind != "factory":
         raise UnknownTargetError(f"TARGET {spec.text!r}: valid here: MODULE:FACTORY")

@@ -18,10 +18,10 @@ Reply = dict[str, Any]
 
 
 class Target(Protocol):
-    """A scheduler under test. Each operation returns the protocol's reply.
+    """A scheduler under test. Each operation returns a reply of the protocol.
 
-    A target that accepts control events declares them in its reply to `start`, and has a method
-    `control`. All others need no such method.
+    A target that accepts control events declares them in its reply to `start` and has a method
+    `control`. Other targets need no such method.
     """
 
     def start(self, system: str, revision: str, config: dict[str, Any]) -> Reply:
@@ -58,8 +58,10 @@ TYPE_NAMES = {str: "a string", dict: "an object", bool: "true or false"}
 
 
 def serve(target: Target) -> None:
-    """Answer requests until stdin ends, the reader of the replies is gone, or Ctrl-C is pressed.
-    SIGUSR1 prints the target's stack to stderr, so that a client can see where the target hangs."""
+    """Answer requests until stdin ends, until nobody reads the replies, or until Ctrl-C is pressed.
+
+    SIGUSR1 prints the target's stack to stderr, so that a client can see where the target hangs.
+    """
     faulthandler.register(signal.SIGUSR1, file=2)
     replies = _claim_stdout()
     try:
@@ -77,7 +79,7 @@ def serve(target: Target) -> None:
 
 
 def answer(target: Target, line: bytes) -> Reply:
-    """Return the reply to one line; an exception of the target becomes a `crashed` reply."""
+    """Return the reply to one line. If the target raises an exception, the reply is `crashed`."""
     try:
         operation, arguments = _parse(line)
         return _call(target, operation, arguments)
@@ -103,8 +105,8 @@ def _call(target: Target, operation: str, arguments: dict[str, Any]) -> Reply:
 
 
 def crashed(error: BaseException) -> Reply:
-    """Return the reply to an operation that raised an exception. If the exception has no
-    message, as with a bare `assert`, the reply quotes the line that raised it."""
+    """Return the reply to an operation that raised an exception. If the exception has no message,
+    as with a bare `assert`, the reply quotes the line of code that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     try:
         words = str(error) or (frames[-1].line if frames else "")
@@ -162,8 +164,7 @@ def _claim_stdout() -> BinaryIO:
     """Keep the real stdout for replies, and send all other output to stderr.
 
     C libraries print to descriptor 1, so redirect the descriptor itself and not only `sys.stdout`.
-    It stays redirected after the last request, so that exit handlers cannot print among the
-    replies.
+    The redirection outlives the last request, so that exit handlers cannot print among the replies.
     """
     sys.stdout.flush()
     replies = os.fdopen(os.dup(1), "wb")

@@ -1,8 +1,8 @@
 """Run a target behind a pipe: a process that answers JSON Lines within time limits.
 
-Each line sent gets exactly one line in reply. After a fault, replies could no longer be matched to
-requests. So the process and everything that it has started are killed before the error is raised,
-and the next `start` spawns a new process.
+Each line that is sent gets exactly one line in reply. After a fault, replies could no longer be
+matched with requests. So the process and everything that it has started are killed before the error
+is raised, and the next `start` spawns a new process.
 """
 
 import contextlib
@@ -45,8 +45,8 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class Tail:
-    """The last part of stderr. The pipe is read all the time, so that a full pipe cannot block the
-    target."""
+    """The last part of stderr. The pipe is read continuously, so that it never fills up and blocks
+    the target."""
 
     def __init__(self) -> None:
         self._kept = b""
@@ -68,7 +68,7 @@ class Tail:
 
 
 class Child:
-    """The process, its watchdog, and the three pipes to the process; `memory_limit` is in MiB."""
+    """The process, its watchdog, and the three pipes to the process. `memory_limit` is in MiB."""
 
     def __init__(
         self,
@@ -156,8 +156,8 @@ class Child:
     def _stacks(self) -> str:
         """Return the stack of a Python target that schedproof serves (`jsonl.serve`).
 
-        The target prints its stack when it gets a signal. The signal ends any other kind of
-        process, which would be killed a moment later anyway.
+        The target prints its stack when it gets a signal. The signal ends any other process, which
+        would be killed a moment later anyway.
         """
         before = self._stderr.text()
         with contextlib.suppress(ProcessLookupError):
@@ -270,7 +270,7 @@ class PipeTarget:
         return None if self._child is None else self._child.process_id
 
     def begin(self) -> None:
-        """Spawn the process now, so that it loads what it needs while something else is running."""
+        """Spawn the process now, so that it can load what it needs while other work is done."""
         if self._child is None:
             self._child = self._spawn()
             self._has_started, self._is_fresh = False, True
@@ -307,8 +307,8 @@ class PipeTarget:
         return self._ask({"op": "stop"}, self._step_limit)
 
     def close(self) -> None:
-        """Ask the process to exit, then end everything that it has started. May be called more than
-        once."""
+        """Tell the process to exit, then end everything that it has started. May be called more
+        than once."""
         self._end(nicely=True)
 
     def __enter__(self) -> Self:

@@ -21,7 +21,7 @@ OWN = "own"  # the configuration key that contains the keys declared by a target
 
 
 class ProbeRequest(NamedTuple):
-    """A target, the rules that judge it, and the keys that have a fixed value in every start."""
+    """A target, the rules that judge it, and the keys whose values are fixed in every start."""
 
     target: Target
     system: str
@@ -49,8 +49,8 @@ class Capabilities:
     left_out: list[str] = field(default_factory=list)
 
     def notices(self, *, in_one: bool = False) -> list[str]:
-        """Return the messages that tell the user what is not judged. With `in_one`, a single
-        message lists everything that the target refuses and gives only the first reason."""
+        """Return messages about everything that is not judged. With `in_one`, a single message
+        lists everything that the target refuses, with only the first reason."""
         why = "left out, because the target refuses"
         if in_one and len(self.refused) > 1:
             first = next(iter(self.refused.values()))
@@ -109,11 +109,10 @@ def undeclared(system: str, started: Started) -> list[str]:
 
 
 def _without_features(request: ProbeRequest, started: Started) -> list[str]:
-    """Return messages about the optional features that the target does not declare, so that they
-    are never used.
+    """Return messages about the optional features that the target does not declare and that are
+    therefore never used.
 
-    Raises:
-        TargetBroken: the target declares a feature that the system does not have.
+    Raise TargetBroken if the target declares a feature that the system does not have.
     """
     features = reference(request.system).features
     if unknown := sorted(started.features - {*features}):
@@ -135,8 +134,8 @@ def _without_controls(request: ProbeRequest, started: Started) -> list[str]:
 
 
 def as_usual(request: ProbeRequest) -> tuple[list[str], Started | None]:
-    """Return the scales that the target accepts in the usual configuration, and one of its
-    replies to `start`."""
+    """Return the scales that the target accepts in the usual configuration, and one of its replies
+    to `start`."""
     scales = list[str]()
     started: Started | None = None
     for scale in SCALES:
@@ -150,10 +149,10 @@ def as_usual(request: ProbeRequest) -> tuple[list[str], Started | None]:
 
 
 class _Plainest(NamedTuple):
-    """The configuration of a scale with as few features as the target accepts.
+    """A scale's configuration with as few features as the target accepts.
 
-    `instead` is the feature that the target insists on, if any. `why` is its message when that
-    feature is off.
+    `instead` is a feature that the target insists on, if any. `why` is the target's message when
+    that feature is off.
     """
 
     base: Config

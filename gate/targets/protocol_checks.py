@@ -31,9 +31,9 @@ def stream_tokens(stream: str, count: int, start: int = 0) -> list[int]:
 class Output:
     """The output of a request.
 
-    `accepted` prescribes how many drafts are correct: the first `accepted[n]` of the n-th
-    verification. After the last entry, the list starts over. `stream` names the stream of tokens;
-    the default is the request's id.
+    `accepted` prescribes how many drafts are correct: in the n-th verification, the first
+    `accepted[n]` drafts. After the last entry, the list starts over. `stream` names the stream of
+    tokens and defaults to the request's id.
     """
 
     id: str
@@ -60,7 +60,7 @@ def refuse(key: str, value: object, valid: str) -> RefusedError:
 
 
 class Kind(NamedTuple):
-    """The values that a configuration key may have: a test for them, and a description."""
+    """The values that a configuration key may have: a test, and a description for messages."""
 
     accepts: Callable[[Any], bool]
     valid: str

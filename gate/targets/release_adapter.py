@@ -17,15 +17,15 @@ BEYOND_START_UP = "SCHEDPROOF_BEYOND_START_UP"  # an environment variable of the
 
 class StartUp(NamedTuple):
     """Whether a server of this release would start with a configuration; None if unknown. `why`
-    names the check that passed, or says why it failed."""
+    names the check that passed, or gives the reason why it failed."""
 
     starts: bool | None
     why: str
 
 
 def checked_start(by: str, check: Callable[[], None]) -> StartUp:
-    """Run the start-up check of a release, named `by`. Raise RefusedError if it fails, unless the
-    user chose to ignore failures."""
+    """Run a release's start-up check, which messages call `by`. Raise RefusedError if it fails,
+    unless the user chose to ignore failures."""
     try:
         check()
     except protocol_checks.RefusedError as refusal:
@@ -36,9 +36,9 @@ def checked_start(by: str, check: Callable[[], None]) -> StartUp:
 
 
 class Hosted(NamedTuple):
-    """An engine that serves the protocol, with the contents of its reply to `start`.
+    """An engine that serves the protocol, and the content of its reply to `start`.
 
-    `defaults` are the release's default values of those configuration keys for which they are
+    `defaults` contains the release's default values of configuration keys, as far as they are
     known. `start_up` says whether a server would start with this configuration; None if the
     scheduler has no server. `controls` lists the control events that the engine accepts.
     """
@@ -53,8 +53,8 @@ class Hosted(NamedTuple):
 
 
 class HostedTarget:
-    """Serve the operations of the protocol. A subclass for each system defines how to open, feed
-    and step its engine."""
+    """Serve the operations of the protocol. Each system has a subclass that opens the engine, adds
+    requests to it and steps it."""
 
     def __init__(self) -> None:
         self._engine: Any = None
@@ -70,8 +70,7 @@ class HostedTarget:
         raise NotImplementedError
 
     def advance(self, engine: Any) -> dict[str, Any]:
-        """Make one decision and complete it. Call `abort_inside` between the two. Return the
-        step."""
+        """Make one decision and complete it. Call `abort_inside` in between. Return the step."""
         raise NotImplementedError
 
     def start(self, system: str, revision: str, config: dict[str, Any]) -> Reply:
@@ -117,8 +116,8 @@ class HostedTarget:
         return {"ok": True, "done": bool(self._started().control(kind))}
 
     def abort_inside(self, engine: Any) -> list[str]:
-        """Perform the aborts that the client requested inside the step, and return all requests
-        whose aborts this step reports.
+        """Perform the aborts that the client requested inside the step. Return all requests whose
+        aborts this step reports.
 
         The engine core treats aborts that arrive while the model runs in the same way.
         """
@@ -154,8 +153,7 @@ def outputs(completion: Any, aborted: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def kind_of(decodes: set[bool]) -> str:
-    """Return the kind of a step. `decodes` contains, for the scheduled requests, whether they
-    decode."""
+    """Return the kind of a step. `decodes` says, for each scheduled request, whether it decodes."""
     if not decodes:
         return "idle"
     if len(decodes) == 2:

@@ -1,11 +1,11 @@
 """Install a real release once, for the CPU, and run it as a target.
 
-One virtual environment serves all releases; PYTHONPATH selects one. The environment contains every
-package that the schedulers import, in fixed versions and without their dependencies, so that pip
-cannot install CUDA or triton. Of vLLM, only the Python part is kept.
+One virtual environment serves all releases; PYTHONPATH selects one of them. The environment
+contains every package that the schedulers import, in fixed versions and without their dependencies,
+so that pip cannot install CUDA or triton. Of vLLM, only the Python part is kept.
 
 Each part of an installation is built in a temporary folder, which is renamed once the part is
-complete. So a part that exists is always complete.
+complete. Therefore any part that exists is complete.
 """
 
 import base64
@@ -144,7 +144,7 @@ def cache_folder() -> Path:
 
 
 def code_of(release: Release) -> Path:
-    """Return the folder that contains the package of an installed release or a checkout."""
+    """Return the folder that contains the package of an installed release or of a checkout."""
     return release.folder or cache_folder() / f"{release.name}-{release.version}"
 
 
@@ -339,8 +339,8 @@ class _Workshop:
 
 
 def run(command: Sequence[str], env: dict[str, str], lock: int) -> tuple[int, str]:
-    """Run a child process that also holds the lock. If schedproof is killed, the child may still
-    be writing."""
+    """Run a child process that also holds the lock: if schedproof is killed, the child may continue
+    to write."""
     done = run_watched(command, env=env, pass_fds=(lock,), stderr=subprocess.STDOUT)
     return done.returncode, done.stdout.decode(errors="replace")
 
@@ -379,8 +379,8 @@ def _install_torch(workshop: _Workshop, python: Path) -> None:
 
 
 def complaint(output: str) -> str:
-    """Return the line in the output of a failed child process, usually pip, that gives the
-    reason."""
+    """Return the line that gives the reason in the output of a failed child process, usually
+    pip."""
     missing = re.search(r"satisfies the requirement (\S+) \(from versions: (.*)\)", output)
     if missing and "require a different python version" in output:
         return f"{missing[1]} does not support this Python ({platform.python_version()})"
@@ -454,8 +454,8 @@ def _is_wanted(path: PurePosixPath) -> bool:
 
 
 def difference(folder: Path) -> str:
-    """Return the name of a file in an unpacked wheel that has changed, or of a module that the
-    wheel does not contain. Return "" if there is none. Compiled modules are ignored."""
+    """Return the name of a file in an unpacked wheel that has changed, or of a module that is not
+    part of the wheel. Return "" if there is none. Compiled modules are ignored."""
     listed = {row[0]: row[1] for row in _rows(folder) if _is_wanted(PurePosixPath(row[0]))}
     if not listed:
         return "RECORD"
@@ -479,8 +479,8 @@ def _rows(folder: Path) -> Iterator[list[str]]:
 
 
 def _is(file: Path, digest: str) -> bool:
-    """Return whether the file has this digest. An empty digest always matches; RECORD has one
-    for itself."""
+    """Return whether the file has this digest. An empty digest always matches, because RECORD has
+    an empty digest for itself."""
     try:
         actual = hashlib.sha256(file.read_bytes()).digest()
     except OSError:

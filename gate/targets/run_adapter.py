@@ -3,8 +3,8 @@
     python gate/targets/run_adapter.py SYSTEM
 
 The adapter is `SYSTEM/target.py` next to this file. Adapters share files through relative imports,
-so this folder is loaded as a package, with a unique name. The folder itself is removed from the
-path: its subfolder `vllm` would hide the real vLLM.
+so this folder is loaded as a package with a unique name. It is removed from the path, because its
+subfolder `vllm` would hide the real vLLM.
 """
 
 import importlib

@@ -36,9 +36,9 @@ class GateScales(NamedTuple):
         features: optional features, each of which a target may refuse separately.
         kinds: kinds of configuration that a target may refuse, with an example of each. A search
             avoids the kinds that the target has refused.
-        chunk_key: the key that bounds the prompt tokens in a step; None if prompts are computed
-            whole.
-        configurations: the configurations in which `matrix` and `campaign` judge each release.
+        chunk_key: the key that bounds the prompt tokens in a step; None if each prompt is computed
+        in one step. configurations: the configurations in which `matrix` and `campaign` judge each
+        release.
     """
 
     scales: Mapping[str, Config]
@@ -60,8 +60,8 @@ def read_changes(
     """Parse options `--config KEY=VALUE`, where VALUE is JSON or a plain word. Return the values by
     key.
 
-    Raise InputError for an unknown key, for a value that no scale accepts, and for a key that has
-    another value in `fixed`.
+    Raise InputError if a key is unknown, if no scale accepts a value, or if `fixed` gives the key
+    another value.
     """
     keys = config_keys(system, revision)
     read: dict[str, Any] = {}

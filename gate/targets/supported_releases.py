@@ -1,4 +1,4 @@
-"""Describe the supported releases of schedulers, and the packages that each of them runs on."""
+"""Describe the supported releases of schedulers, and the packages on which each release runs."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -14,19 +14,19 @@ CHECKOUT = "checkout"  # the version that stands for unreleased code
 
 
 class ReleaseError(Exception):
-    """Raised if a release is not available. The message, of one line, says what to do."""
+    """Raised if a release is not available. The message is one line that says what to do."""
 
 
 @dataclass(frozen=True)
 class Package:
-    """A package whose releases contain a scheduler; declared as `RELEASES` in the folder of its
+    """A package whose releases contain a scheduler, declared as `RELEASES` in the folder of its
     system.
 
     Attributes:
-        versions: the supported versions, oldest first, each with the version of `runs_on` that it
-            needs, or with itself if it runs on no other package.
+        versions: the supported versions, oldest first. Each is mapped to the version of `runs_on`
+            that it needs, or to itself if it runs on no other package.
         revision_of: a function that returns the revision of the model to compare a version with.
-        since: later versions than this one are accepted too, untested.
+        since: later versions than this one are accepted as well, untested.
         settings: prefixes of environment variables with the user's own settings, which are removed
             for the process.
         cache_variable: the environment variable for the folder of the package's own cache.
@@ -55,7 +55,7 @@ class Package:
 
 
 class Layer(NamedTuple):
-    """One package, in one version, of those that a release consists of."""
+    """One of the packages of which a release consists, in one version."""
 
     package: Package
     version: str

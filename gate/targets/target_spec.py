@@ -161,7 +161,7 @@ def parse_target(
         return TargetSpec(text, "model", formula=rest or None)
     if word == "cmd":
         return TargetSpec(text, "command", command=_words(text, rest))
-    if (named := checkouts.named(text)) is not None:
+    if (named := checkouts.parse_checkout(text)) is not None:
         return TargetSpec(text, "checkout", checkout=named[0], folder=named[1])
     if (release := parse_release(word)) is not None:
         return TargetSpec(text, "release", release=release, scheduler=_scheduler(text, rest))

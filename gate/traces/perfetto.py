@@ -67,7 +67,7 @@ def run_of(scenario: Scenario, outcome: Outcome, steps: list[Step]) -> Recorded:
     )
 
 
-def collecting(events: Iterable[Event], runs: list[Recorded]) -> Iterator[Event]:
+def collect_runs(events: Iterable[Event], runs: list[Recorded]) -> Iterator[Event]:
     """Yield the events of a trace unchanged, and collect the data of each run in `runs`."""
     for event in events:
         if isinstance(event, Begun):

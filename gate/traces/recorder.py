@@ -31,7 +31,7 @@ def check_trace_file(trace: Path, scenario: Path) -> None:
 
 
 @contextmanager
-def recorded(target: Target, trace: Path | None) -> Iterator[Target]:
+def record_target(target: Target, trace: Path | None) -> Iterator[Target]:
     """Yield a target that records its conversation in `trace`, or `target` itself if `trace` is
     None."""
     if trace is None:

@@ -25,7 +25,7 @@ from ...model.observation import FIELDS, NULLABLE, Count, Step
 from ...model.replies import DECLARED, DEFAULTS, read_started
 from ...model.scenario import CONTROLS, OF_FEATURES, Request, check_requests
 from ...model.systems import check_size, full_config, resolve_revision
-from ..files.disk import FileError, check_unique, located, quoted
+from ..files.disk import FileError, check_unique, describe_error, quote
 from .run_events import (
     Aborted,
     Added,
@@ -53,7 +53,7 @@ class Source(NamedTuple):
 
 
 @contextmanager
-def opened_trace(file: str) -> Iterator[Source]:
+def open_trace(file: str) -> Iterator[Source]:
     """Open the trace in a file, or on stdin for `-`. Raise FileError if the file cannot be read."""
     name = "stdin" if file == "-" else file
     try:
@@ -223,7 +223,7 @@ class _Reading:
         if "op" not in request and "ok" in request:
             raise self._error("a reply without its request; valid: a line with op")
         if not isinstance(operation, str) or operation not in REQUEST_KEYS:
-            raise self._error(f"$.op: {quoted(operation)}; valid: {', '.join(REQUEST_KEYS)}")
+            raise self._error(f"$.op: {quote(operation)}; valid: {', '.join(REQUEST_KEYS)}")
         valid = REQUEST_KEYS[operation]
         self._check_keys("$", request, valid, valid - {"inside"})
         return request
@@ -237,11 +237,11 @@ class _Reading:
             self._check_keys("$", reply, valid, valid - MAY_MISS)
             return
         if ok is not False:
-            raise self._error(f"$.ok: {quoted(ok)}; valid: true or false")
+            raise self._error(f"$.ok: {quote(ok)}; valid: true or false")
         self._check_keys("$", reply, REFUSAL_KEYS, {"error"})
         if reply["error"] not in ERRORS[operation]:
             valid_here = " or ".join(ERRORS[operation])
-            given = quoted(reply["error"])
+            given = quote(reply["error"])
             raise self._error(f'$.error: {given} to "{operation}"; valid: {valid_here}')
 
     def _happened(
@@ -260,7 +260,7 @@ class _Reading:
             for key, kind, valid in (("id", str, "a string"), ("inside", bool, "true or false")):
                 if key in request and not isinstance(request[key], kind):
                     self._number = number
-                    raise self._error(f"$.{key}: {quoted(request[key])}; valid: {valid}")
+                    raise self._error(f"$.{key}: {quote(request[key])}; valid: {valid}")
             if reply["ok"]:
                 return Aborted(number, request["id"], request.get("inside", False))
             return Rejected(number, operation)
@@ -268,9 +268,9 @@ class _Reading:
             kind, done = request["kind"], reply["done"]
             if kind not in CONTROLS:
                 self._number = number
-                raise self._error(f"$.kind: {quoted(kind)}; valid: {', '.join(CONTROLS)}")
+                raise self._error(f"$.kind: {quote(kind)}; valid: {', '.join(CONTROLS)}")
             if not isinstance(done, bool):
-                raise self._error(f"$.done: {quoted(done)}; valid: true or false")
+                raise self._error(f"$.done: {quote(done)}; valid: true or false")
             return Controlled(number, kind, done)
         self._promised = None
         return Stopped(number)
@@ -287,7 +287,7 @@ class _Reading:
         system, revision = self._meant(request)
         config = request["config"]
         if not isinstance(config, Mapping):
-            raise self._error(f"$.config: {quoted(config)}; valid: an object")
+            raise self._error(f"$.config: {quote(config)}; valid: an object")
         try:
             full = full_config(system, revision, config)
         except InputError as error:
@@ -304,7 +304,7 @@ class _Reading:
         revision = request["revision"] if self._revision is None else self._revision
         for path, value in (("$.system", system), ("$.revision", revision)):
             if not isinstance(value, str):
-                raise self._error(f"{path}: {quoted(value)}; valid: a string")
+                raise self._error(f"{path}: {quote(value)}; valid: a string")
         try:
             return system, resolve_revision(system, revision)
         except InputError as error:
@@ -313,14 +313,14 @@ class _Reading:
     def _added(self, number: int, values: Any) -> Added:
         reply_line, self._number = self._number, number
         if not isinstance(values, dict):
-            raise self._error(f"$.request: {quoted(values)}; valid: an object")
+            raise self._error(f"$.request: {quote(values)}; valid: an object")
         self._check_keys("$.request", values, ADDED_KEYS, ("id", "prompt", "max_tokens"))
         try:
             request = msgspec.convert({"arrival": 0, **values}, Request)
             check_requests((request,))
             check_size(*self._terms, (request,))
         except msgspec.ValidationError as error:
-            raise self._error(located("$.request", error, values)) from None
+            raise self._error(describe_error("$.request", error, values)) from None
         except InputError as error:
             raise self._error(str(error).replace("$.requests[0]", "$.request")) from None
         self._number = reply_line
@@ -336,7 +336,7 @@ class _Reading:
                 try:
                     step = msgspec.convert(seen, Step)
                 except msgspec.ValidationError as error:
-                    raise self._error(located("$.step", error, seen)) from None
+                    raise self._error(describe_error("$.step", error, seen)) from None
                 if (step.kind == "idle") != (not step.scheduled):
                     many = len(step.scheduled)
                     raise self._error(f'$.step.kind: "{step.kind}" with {many} requests scheduled')
@@ -346,7 +346,7 @@ class _Reading:
                 return step
         self._check_reply("step", reply)
         if not isinstance(seen, dict):
-            raise self._error(f"$.step: {quoted(seen)}; valid: the step observation")
+            raise self._error(f"$.step: {quote(seen)}; valid: the step observation")
         self._check_keys("$.step", seen, sorted(FIELDS), ())
         absent = min(name for name in self._promised - may_miss if seen.get(name) is None)
         raise self._error(
@@ -362,7 +362,7 @@ class _Reading:
         try:
             read = msgspec.convert(changes, BlockChanges)
         except msgspec.ValidationError as error:
-            raise self._error(located(f"$.{CHANGES}", error, changes)) from None
+            raise self._error(describe_error(f"$.{CHANGES}", error, changes)) from None
         tables = {**self._tables}
         for name, change in read.items():
             before = tables.pop(name, ())
@@ -406,7 +406,7 @@ def _read_line(line: bytes) -> dict[str, Any]:
         )
         raise kind(f"not JSON ({reason}): {_begins(line)}; valid: one object per line") from None
     if type(value) is not dict:
-        raise ValueError(f"{quoted(value)}; valid: one object per line")
+        raise ValueError(f"{quote(value)}; valid: one object per line")
     try:
         check_unique(line, value)
     except ValueError as error:

@@ -17,7 +17,7 @@ from ...model.target import ModelTarget
 from ...properties.checking.replay import replay
 from ...properties.explanations.measures import measures
 from ...solver.exploration.exploration import ExploreOptions
-from ...solver.exploration.graph import Edge, Graph, Vertex, drawn
+from ...solver.exploration.graph import Edge, Graph, Vertex, draw_graph
 from ...solver.exploration.scheduler_space import Node
 from ...solver.exploration.search import Label
 from ...solver.exploration.undecided import Candidates
@@ -76,7 +76,7 @@ def draw(
     """Explore, report as usual, and write the page. Return the exit code."""
     began = time.monotonic()
     reporter = Reporter(console, [options], rules, out)
-    graph = drawn(options, rules, MAX_STATES)
+    graph = draw_graph(options, rules, MAX_STATES)
     cut = cut_line(graph)
     why = "" if graph.result.complete else cut or "paths were cut"
     reporter(Ended(graph.result, why, time.monotonic() - began, memory_mb()))
@@ -177,7 +177,7 @@ def _lengths(node: Node, request: str) -> str:
     """Describe the lengths of a request. A length that the scheduler has not read yet is a
     range."""
     candidates: Any = node.known[request]
-    items = [candidates.menu.items[number] for number in possible(candidates)]
+    items = [candidates.menu.items[number] for number in possible_items(candidates)]
 
     def reported(values: set[int]) -> str:
         least, most = min(values), max(values)
@@ -310,11 +310,11 @@ def _decided(graph: Graph, edge: int) -> Iterator[tuple[Label, ...]]:
     target = graph.edges[edge].target
     if target is not None:
         for name, candidates in graph.vertices[target].node.known.items():
-            accepted = possible(candidates)
+            accepted = possible_items(candidates)
             for number in accepted if len(accepted) > 1 else ():
                 yield (*labels, ("choose", name, 1 << number))
 
 
-def possible(candidates: Candidates) -> list[int]:
+def possible_items(candidates: Candidates) -> list[int]:
     """Return the items of the request menu that are still possible for a request."""
     return [number for number in candidates.numbers() if candidates.menu.accepted[number]]

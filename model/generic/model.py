@@ -4,7 +4,7 @@ The comments of vLLM's model name the rules of every system (ALL-Rnn). The rules
 implemented in these places: GEN-R01 in `vllm.scheduler.clamp`; GEN-R02, GEN-R04 and GEN-R10 in
 `admit_waiting`; GEN-R08 in `complete`; GEN-R09 in `carry_out` and `preempt`; GEN-R05 in
 `vllm.kv_cache.hold`; GEN-R06 and GEN-R07 in `allocator`; GEN-R11 in `vllm.kv_cache.free`; GEN-R12
-in `hold`; GEN-R13 in `advance_running`; GEN-R14 in `tokens_on_their_way`; GEN-R15 in
+in `hold`; GEN-R13 in `advance_running`; GEN-R14 in `tokens_in_flight`; GEN-R15 in
 `vllm.speculation`; GEN-R16, GEN-R17, GEN-R18, GEN-R19 and GEN-R20 in `vllm.connector`; GEN-R21 and
 GEN-R22 in `vllm.queue`; GEN-R03 in `VllmModel.refusal`.
 """
@@ -39,10 +39,9 @@ class GenericConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     leaves the value to the scheduler, and no rule checks it.
 
     `order` is the order in which requests start: fcfs (first come, first served) or any. `own`
-    holds the keys that the scheduler declares as `config_keys` in its reply to `start`.
-
-    The other keys are absent unless they have an effect, so schedulers without these features never
-    see them.
+    contains the keys that the scheduler declares as `config_keys` in its reply to `start`. The
+    other keys are absent unless they have an effect, so schedulers without these features never see
+    them.
 
     Steps in flight: with `async_scheduling`, a step is decided while the previous one is computed.
     In a pipeline, each stage computes a different decision. `early_completions` models a fast
@@ -50,9 +49,9 @@ class GenericConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     Drafts: after each token, a drafter proposes `num_speculative_tokens` more.
 
-    Loads: with a `kv_connector`, requests may be parked while the connector loads their blocks.
-    `kv_load_failure_policy` says whether a request whose load fails computes the tokens itself, or
-    ends.
+    Loads: with a `kv_connector`, requests may be parked while the connector loads their blocks. If
+    a request's load fails, `kv_load_failure_policy` says whether the request computes the tokens
+    itself or ends.
 
     Priorities: with `order_by_priority`, the most important requests start first and are preempted
     last.

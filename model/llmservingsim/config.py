@@ -31,12 +31,12 @@ class LlmServingSimConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     instances: Annotated[int, msgspec.Meta(ge=0, le=2)] = 0
 
     def has_slot(self, taken: int) -> bool:
-        """Return whether a request may join `taken` others (LSS-R04). If the cap is 0, it always
-        may (LSS-R05)."""
+        """Return whether a request may join `taken` others (LSS-R04). It always may if the cap is 0
+        (LSS-R05)."""
         return not self.max_num_seqs or taken < self.max_num_seqs
 
     def capped(self, tokens: int) -> int:
-        """Return how many of `tokens` one step may compute for one request (LSS-R07)."""
+        """Return how many of `tokens` tokens one step may compute for a request (LSS-R07)."""
         return min(tokens, self.long_prefill_token_threshold or tokens)
 
 

@@ -25,13 +25,13 @@ def schedule(config: LlmServingSimConfig, state: State) -> Decision:
         # Once the budget is used up, no request gets tokens, so their lengths do not matter.
         if not config.has_slot(len(plan.scheduled)) or not plan.budget:
             break
-        plan = served(config, plan, sequence)
+        plan = serve(config, plan, sequence)
     return built(state, plan)
 
 
 def queue(config: LlmServingSimConfig, state: State) -> list[Sequence]:
-    """Return the requests that may run, by arrival; prefills first if they are prioritised
-    (LSS-R08, LSS-R18).
+    """Return the requests that may run, in order of arrival. If prefills are prioritised, they come
+    first (LSS-R08, LSS-R18).
 
     A request in a batch in flight is left out until that batch completes, since its next tokens
     depend on the result.
@@ -43,18 +43,18 @@ def queue(config: LlmServingSimConfig, state: State) -> list[Sequence]:
     return sorted(present, key=lambda sequence: sequence.arrival)
 
 
-def served(config: LlmServingSimConfig, plan: Plan, sequence: Sequence) -> Plan:
+def serve(config: LlmServingSimConfig, plan: Plan, sequence: Sequence) -> Plan:
     """Return the plan with the tokens that a request gets. If it gets none, the plan is unchanged
     (LSS-R09)."""
     if find(plan.running, sequence.id):
         tokens = cap(config, plan.budget, need(sequence))
-        return going_on(config, plan, sequence, tokens) if tokens else plan
+        return advance(config, plan, sequence, tokens) if tokens else plan
     if plan.short:
         return plan
-    return starting(config, plan, sequence)
+    return start(config, plan, sequence)
 
 
-def starting(config: LlmServingSimConfig, plan: Plan, sequence: Sequence) -> Plan:
+def start(config: LlmServingSimConfig, plan: Plan, sequence: Sequence) -> Plan:
     """Give a request its first tokens. If blocks are missing, no later request starts before it
     (LSS-P01, ALL-R05). Once it runs, it never waits again (ALL-R03)."""
     hit = kv_cache.prefix_hit(config, plan.pool, sequence)
@@ -76,9 +76,9 @@ def starting(config: LlmServingSimConfig, plan: Plan, sequence: Sequence) -> Pla
     )
 
 
-def going_on(config: LlmServingSimConfig, plan: Plan, sequence: Sequence, tokens: int) -> Plan:
-    """Give a started request its tokens. Its blocks were promised to it when it started (ALL-R06,
-    ALL-R10)."""
+def advance(config: LlmServingSimConfig, plan: Plan, sequence: Sequence, tokens: int) -> Plan:
+    """Give a started request its tokens. The blocks for them were promised to it when it started
+    (ALL-R06, ALL-R10)."""
     grown, pool = kv_cache.hold(config, plan.pool, sequence, tokens)
     return plan._replace(
         running=tuple([grown if other.id == sequence.id else other for other in plan.running]),
@@ -95,8 +95,8 @@ def need(sequence: Sequence) -> int:
 
 
 def cap(config: LlmServingSimConfig, budget: int, needed: int) -> int:
-    """Return how many tokens of the budget a request gets. Without chunked prefill, it gets all
-    that it needs, or none (LSS-R10)."""
+    """Return how many tokens of the budget a request gets. Without chunked prefill, it gets either
+    all that it needs or none (LSS-R10)."""
     wanted = config.capped(needed)
     if not config.enable_chunked_prefill and wanted > budget:
         return 0

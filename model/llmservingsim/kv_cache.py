@@ -1,8 +1,8 @@
-"""The KV cache's blocks: which are free, which request holds which, and which can be hit by their
+"""The KV cache's blocks: which are free, which request has which, and which can be hit by their
 content.
 
-Source: revision `head` for the order of free blocks, and for the index, which keeps only the block
-filled last for each content. The page leaves both open. Counts are in blocks.
+Source: revision `head` for the order of free blocks, and for the index, which keeps for each
+content only the block that was filled last. The page leaves both open. Counts are in blocks.
 """
 
 from .. import allocator
@@ -63,9 +63,9 @@ def promised(config: LlmServingSimConfig, running: tuple[Sequence, ...]) -> int:
 def hold(
     config: LlmServingSimConfig, pool: Pool, sequence: Sequence, tokens: int
 ) -> tuple[Sequence, Pool]:
-    """Return the request with blocks for `tokens` more tokens. Other requests can find the blocks
-    that this step fills at once, because they are computed before any request reads them (ALL-R08).
-    """
+    """Return the request with blocks for `tokens` more tokens. The blocks that this step fills can
+    be found at once by other requests, because they are computed before any request reads them
+    (ALL-R08)."""
     covered = sequence.computed + tokens
     sequence, pool = allocator.hold(pool, sequence, covered, config.block_size)
     if not config.enable_prefix_caching:

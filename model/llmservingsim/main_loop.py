@@ -45,7 +45,7 @@ def next_time(before: State, state: State, scheduled: bool) -> int:
 
 
 def routed(state: State) -> State:
-    """Return the state after requests that are due have joined the waiting queue."""
+    """Return the state after all due requests have moved from the router to the waiting queue."""
     due = [sequence for time, sequence in state.deferred if time <= state.clock]
     state = state._replace(deferred=state.deferred[len(due) :])
     for sequence in due:

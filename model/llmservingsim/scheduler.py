@@ -58,8 +58,8 @@ def step(
 
 
 def completing(config: LlmServingSimConfig, state: State, batch: Batch | None) -> Batch | None:
-    """Return the batch that completes in this step. This is the batch that was just built or, with
-    several stages, the oldest one in flight if no other can be built."""
+    """Return the batch that completes in this step: the batch that was just built or, with several
+    stages, the oldest one in flight if no other can be built."""
     if config.pp_size == 1:
         return batch
     return state.inflight[0] if batch is None and state.inflight else None
@@ -142,7 +142,7 @@ def built(state: State, plan: Plan, counted: bool = False) -> Decision:
 
 
 class Done(NamedTuple):
-    """The result of `add_done`: how many tokens count for each throughput, and the requests that
+    """The result of `add_done`: the tokens that count for each throughput, and the requests that
     finished or got a token."""
 
     prompt_throughput: int = 0

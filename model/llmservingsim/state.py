@@ -29,11 +29,11 @@ class Batch(NamedTuple):
 
 
 class State(Record, frozen=True):
-    """The scheduler between two steps; queues and batches are in order.
+    """The scheduler between two steps. Queues and batches are in order.
 
     `arrived` counts the requests so far, `batches` the batches built so far. The requests in
-    `aborted` are reported by the next step. `deferred` holds the requests in the router, ordered by
-    the times at which they are due, each with this time. `clock` is the time of the next step.
+    `aborted` are reported by the next step. `deferred` contains the requests in the router with the
+    times at which they are due, in this order. `clock` is the time of the next step.
     """
 
     waiting: tuple[Sequence, ...] = ()
@@ -50,8 +50,8 @@ class State(Record, frozen=True):
 class Plan(Record, frozen=True):
     """A batch that is being built: the tokens left in the budget, and the queues so far.
 
-    `scheduled` holds the tokens of each request, in scheduling order. `short` is set as soon as a
-    request cannot start because too few blocks are free.
+    `scheduled` contains the tokens of each request, in scheduling order. `short` is set as soon as
+    a request cannot start because too few blocks are free.
     """
 
     running: tuple[Sequence, ...]

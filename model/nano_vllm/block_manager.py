@@ -1,9 +1,8 @@
-"""The block manager: which blocks are free, which request holds which, and which content can be
-hit.
+"""The block manager: which blocks are free, which request has which, and which content can be hit.
 
 Source: deck, chapters 5 "Memory, Blocks, and BlockManager" and 7 "Prefix Caching". The block
-manager answers the scheduler and never touches the device. Free blocks are taken from the front of
-a deque and come back at its end; counts are in blocks.
+manager serves the scheduler and never touches the device. Free blocks are taken from the front of a
+deque and come back at its end. Counts are in blocks.
 """
 
 from .. import allocator
@@ -23,8 +22,8 @@ def prefix_hit(config: NanoConfig, pool: Pool, sequence: Sequence) -> tuple[int,
 def unshared_blocks(
     config: NanoConfig, pool: Pool, sequence: Sequence, hit: tuple[int, ...]
 ) -> int:
-    """Return how many free blocks a sequence takes. It takes none for those blocks of `hit` that
-    are in use."""
+    """Return how many free blocks a sequence takes. The blocks of `hit` that are in use are not
+    free, so they do not count."""
     shared = len(hit) - unheld(pool, hit)
     return blocks_for(sequence.num_tokens, config.block_size) - shared
 

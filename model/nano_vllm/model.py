@@ -35,7 +35,7 @@ class Revision(Protocol):
         """Decide the next step."""
 
     def longest_prefill(self, config: NanoConfig) -> int | None:
-        """Return the maximum number of tokens of a sequence; None if there is no limit."""
+        """Return the maximum number of tokens of a sequence, or None if there is no limit."""
 
 
 REVISIONS: Mapping[str, Revision] = {"documented": documented, "0.2.0": release_0_2_0}

@@ -22,7 +22,8 @@ def arrive(state: State, newcomer: Sequence) -> State:
 
 
 def abort(config: NanoConfig, state: State, request_id: str) -> State:
-    """Remove a request, wherever it is. Ids of unknown or finished requests have no effect.
+    """Remove a request from whichever queue it is in. Ids of unknown or finished requests have no
+    effect.
 
     Neither the deck nor the release has aborts, so the request leaves like a finished one.
     """
@@ -53,8 +54,8 @@ def step(
 def postprocess(
     config: NanoConfig, state: State, plan: Plan
 ) -> tuple[State, dict[str, int], dict[str, str]]:
-    """Count and publish the computed tokens, append a token to each request whose known tokens are
-    all computed, and let finished requests leave with their last token (ALL-R04)."""
+    """Count and publish the computed tokens, and append a token to each request whose known tokens
+    are all computed. Finished requests leave with their last token (ALL-R04)."""
     emitted: dict[str, int] = {}
     finished = dict.fromkeys(state.aborted, "aborted")
     sequences = {sequence.id: sequence for sequence in state.running + state.waiting}

@@ -1,4 +1,4 @@
-"""The block pool: blocks that requests hold, blocks promised to them, and blocks that they give
+"""The block pool: blocks that requests have, blocks promised to them, and blocks that they give
 back.
 
 Except for prefix hits ("Prefix caching"), the page leaves all of this open. The sources are the
@@ -17,9 +17,9 @@ from .state import Sequence, State
 def prefix_hit(config: SpyreConfig, state: State, newcomer: Sequence) -> tuple[int, ...]:
     """Return the numbers of the cached blocks at the start of a prompt.
 
-    They include blocks that other requests generated (SPY-R60), but never the block of the last
-    token: the chunk of that token is always computed (SPY-R55), and the block is stored again
-    (SPY-R57).
+    They include blocks with tokens that other requests generated (SPY-R60), but never the block of
+    the last token: the chunk of that token is always computed (SPY-R55), and the block is stored
+    again (SPY-R57).
     """
     if not config.prefix_caching:
         return ()
@@ -37,7 +37,7 @@ def blocks_at_end(config: SpyreConfig, request: Sequence) -> int:
 
 
 def reserved(config: SpyreConfig, revision: Revision, state: State) -> int:
-    """Return the number of blocks that are promised but not held yet (SPY-P02)."""
+    """Return the number of blocks that are promised, but that no request has yet (SPY-P02)."""
     at_end, promised = revision.blocks_at_end, state.lost_blocks
     for request in state.admitted:
         promised += at_end(config, request) - len(request.blocks)
@@ -45,10 +45,10 @@ def reserved(config: SpyreConfig, revision: Revision, state: State) -> int:
 
 
 def fits_pool(config: SpyreConfig, revision: Revision, state: State, newcomer: Sequence) -> bool:
-    """Return whether the blocks that are free and not promised suffice for all tokens that the
+    """Return whether the blocks that are free and not promised are enough for all tokens that the
     newcomer may have (SPY-R50), so that it can finish once it has started (ALL-R06).
 
-    A hit on a block that another request holds takes no free block; a hit on a free one does.
+    A hit on a block that another request has takes no free block, but a hit on a free block does.
     """
     free = free_blocks(state.pool)
     if free is None:
@@ -79,10 +79,9 @@ def hold(config: SpyreConfig, request: Sequence, covered: int, pool: Pool) -> tu
     """Return the request with blocks for its first `covered` tokens (SPY-R02). Full blocks are
     published. The caller guarantees that they are computed (ALL-R08, ALL-R11).
 
-    Raises:
-        ReleaseEnded: no block is free. This cannot happen if blocks are promised in advance. Where
-            they are not, vLLM's scheduler preempts a request, and the release fails with an
-            AssertionError (ALL-R01).
+    Raise ReleaseEnded if no block is free. This cannot happen if blocks are promised in advance. If
+    they are not, vLLM's scheduler preempts a request, and the release fails with an AssertionError
+    (ALL-R01).
     """
     if not fits(pool, allocator.missing_blocks(request, covered, config.block_size)):
         raise ReleaseEnded(f"no block is free for token {covered} of {request.id}")

@@ -228,7 +228,8 @@ def satisfies_first_chunk(config: SpyreConfig, state: State) -> bool:
 
 
 def is_held_to_last_chunk(config: SpyreConfig, state: State, request: Sequence) -> bool:
-    """Return whether the uncached rest of the prompt fits in one chunk (SPY-R39, SPY-R59)."""
+    """Return whether the rest of the prompt, without cached tokens, fits in one chunk (SPY-R39,
+    SPY-R59)."""
     done = computed_or_hit(config, state, request)
     return is_last_chunk(request.prompt, done, config.chunk_size)
 
@@ -241,7 +242,7 @@ def is_last_chunk(prompt: int, computed: int, chunk_size: int) -> bool:
 def satisfies_last_chunk(
     config: SpyreConfig, revision: Revision, state: State, newcomer: Sequence
 ) -> bool:
-    """Return whether the batch has a free slot (SPY-R40) and stays within the model length and the
+    """Return whether the batch has a free slot (SPY-R40), and stays within the model length and the
     volume limit."""
     decoding = state.decoding
     if len(decoding) >= config.max_num_seqs:

@@ -12,7 +12,7 @@ from .state import Sequence, State
 
 class Forward(Record, frozen=True):
     """The result of the model runner: its tkv and, for each request, the number of real tokens, the
-    number of dummy blocks, and the blocks written (0 stands for the dummy block)."""
+    number of dummy blocks, and the blocks written (0 is the dummy block)."""
 
     scheduled: dict[str, int]
     left_pad_blocks: dict[str, int]
@@ -79,8 +79,7 @@ def compute_decode(config: SpyreConfig, state: State) -> tuple[State, Forward]:
 
 def compute_nothing(state: State, *, after_choice: bool) -> tuple[State, Forward]:
     """Take an idle step, in which the scheduler forgets its tkv. With `after_choice`, the scheduler
-    had chosen a prefill, and it counts this step as a prefill.
-    """
+    had chosen a prefill, so it counts this step as a prefill."""
     return state._replace(tkv=0, last_step_was_prefill=after_choice), Forward({}, {}, {}, 0)
 
 

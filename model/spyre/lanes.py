@@ -3,8 +3,8 @@
 
 Lanes do not support a prefix cache, a bounded pool or aborts. In all other respects they do exactly
 what the reference model does. With R requests per lane and L lanes, `requested` has shape (4, R,
-L), `computed` (R, L) and `lane` (FIELDS, L), all int64. A step takes about as long for one lane as
-for a hundred, so lanes pay off once there are a few dozen.
+L), `computed` (R, L) and `lane` (FIELDS, L), all int64. A step of a hundred lanes takes about as
+long as a step of one, so lanes pay off once there are a few dozen.
 """
 
 from collections.abc import Mapping, Sequence
@@ -84,10 +84,9 @@ class LaneResult(NamedTuple):
 
 
 def read_rules(revision: str, values: Mapping[str, Any], formula: str | None = None) -> Rules:
-    """Return the configuration and choices for lanes; `formula` replaces the revision's formula.
+    """Return configuration and choices for lanes. `formula` replaces the revision's formula.
 
-    Raises:
-        InputError: an impossible configuration, or one that lanes do not support.
+    Raise InputError if the configuration is impossible or not supported by lanes.
     """
     if revision not in REVISIONS:
         problem = f"{revision!r:.60} has no lanes; valid: {', '.join(REVISIONS)}"
@@ -112,8 +111,7 @@ def read_rules(revision: str, values: Mapping[str, Any], formula: str | None = N
 def requests_table(rules: Rules, loads: Sequence[Sequence[Request]]) -> Array:
     """Return the requests of each lane in order of arrival, as an array of shape (4, R, L).
 
-    Raises:
-        InputError: a request is aborted, or the model would refuse it.
+    Raise InputError if a request is aborted, or if the model would refuse it.
     """
     table = np.zeros((REQUEST_ROWS, max(map(len, loads), default=0) or 1, len(loads)), np.int64)
     longest = min(rules.max_model_len, rules.max_batch_tkv)
@@ -226,7 +224,7 @@ class Lanes:
         return prefills
 
     def over(self) -> NDArray[np.bool_]:
-        """Return which lanes have ended, or are stuck."""
+        """Return which lanes have ended or can make no progress."""
         over: NDArray[np.bool_] = (self.lane[KIND] == OVER) | (self.lane[IDLE] > MAX_IDLE)
         return over
 

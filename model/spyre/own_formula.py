@@ -76,9 +76,8 @@ def is_own(name: str) -> bool:
 def read_term(name: str) -> Term:
     """Return the function that `FILE.py:FUNCTION` names, after a trial call.
 
-    Raises:
-        InputError: the file cannot be run or has no such function, or the function is not a valid
-            formula.
+    Raise InputError if the file cannot be run or has no such function, or if the function is not a
+    valid formula.
     """
     match = NAME.fullmatch(name)
     assert match is not None, name
@@ -105,8 +104,8 @@ _READ: set[str] = set()
 
 
 def is_read(name: str) -> bool:
-    """Return whether the user has named this formula. A name that a target reports must not execute
-    a file."""
+    """Return whether the user has named this formula. A file must not be executed because a target
+    reports its name."""
     match = NAME.fullmatch(name)
     return match is not None and f"{match['file']}:{match['function']}" in _READ
 

@@ -1,6 +1,6 @@
 """The exact volumetric check, which computes the largest batch x tkv that can still occur.
 
-No release has this check; every published formula only estimates the largest batch x tkv. If no
+No release has this check: every published formula only estimates the largest batch x tkv. If no
 other request joins and no request ends early, the batch is constant between the steps in which
 requests end. Within such a period, the tkv is largest in one of two steps: the last one, or the
 last one in which some member fills a block.
@@ -21,8 +21,8 @@ def peak_volume(decoding: Sequence[Decoding], newcomer: Newcomer, block_size: in
 
 
 def rounded_volume(decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int) -> int:
-    """Return an upper bound on `peak_volume`: count all blocks of the batch as full whenever a
-    request ends."""
+    """Return an upper bound on `peak_volume`. Whenever a request ends, count all blocks of the
+    batch as full."""
     return largest_volume(decoding, newcomer, block_size, filled_blocks)
 
 
@@ -62,14 +62,14 @@ def largest_tkv(longest: int, offsets: list[int], ends: int, block_size: int) ->
 
 
 def next_below(offsets: list[int], turn: int) -> int:
-    """Return the largest offset below `turn`. If there is none, return the largest offset of
-    all."""
+    """Return the largest offset below `turn`, or the largest offset of all if there is none
+    below."""
     return offsets[bisect_left(offsets, turn) - 1]
 
 
 def next_above(offsets: list[int], turn: int) -> int:
-    """Return the smallest offset at or above `turn`. If there is none, return the smallest offset
-    of all."""
+    """Return the smallest offset at or above `turn`, or the smallest offset of all if there is none
+    above."""
     return offsets[bisect_left(offsets, turn) % len(offsets)]
 
 
@@ -88,8 +88,8 @@ def largest_of_two(longest: int, below: int, above: int, ends: int, block_size: 
 
 
 def filled_blocks(longest: int, offsets: list[int], ends: int, block_size: int) -> int:
-    """Return an upper bound on the largest tkv up to step `ends`: count all blocks of the longest
-    member as full."""
+    """Return an upper bound on the largest tkv up to step `ends`, counting all blocks of the
+    longest member as full."""
     whole: int = round_up(longest + ends, block_size)
     return whole
 
@@ -97,7 +97,7 @@ def filled_blocks(longest: int, offsets: list[int], ends: int, block_size: int) 
 def accepts_exactly(
     decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int, limit: int, tkv: int = 0
 ) -> bool:
-    """Return whether every decode step of the newcomer stays within the limit. The check is
+    """Return whether every decode step of the newcomer stays within the limit. This check is
     exact."""
     return peak_volume(decoding, newcomer, block_size) <= limit
 

@@ -17,7 +17,7 @@ from .volumetric import ByFormula, release_2_1_2
 
 def decide(config: SpyreConfig, revision: Revision, state: State) -> tuple[State, Decision]:
     """Choose a prompt before looking for free blocks. If there are too few, the step is idle, which
-    breaks SPY-R35. Until 2.2.0, which promises blocks."""
+    breaks SPY-R35. Applies until 2.2.0, which promises blocks."""
     after, decision = documented.decide(config, revision, state)
     if decision.kind != "prefill":
         return after, decision
@@ -35,7 +35,7 @@ def fits_prompt(config: SpyreConfig, state: State, newcomer: Sequence) -> bool:
 
 
 def fits_pool(config: SpyreConfig, revision: Revision, state: State, newcomer: Sequence) -> bool:
-    """Accept every request, since no blocks are promised. Until 2.2.0 (SPY-R50)."""
+    """Accept every request, since no blocks are promised. Applies until 2.2.0 (SPY-R50)."""
     return True
 
 
@@ -46,7 +46,7 @@ def give_back(given_to: Pool, freed: Freed) -> Pool:
 
 
 def current_tkv(config: SpyreConfig, state: State) -> int:
-    """Use the tkv of the last forward pass, which includes requests that have left (SPY-R35,
+    """Use the tkv of the last forward pass, even if requests of that pass have left (SPY-R35,
     SPY-R42)."""
     return state.tkv
 
@@ -55,7 +55,7 @@ def tkv_after_chunk(
     config: SpyreConfig, state: State, request: Sequence, running: tuple[Sequence, ...]
 ) -> int:
     """Report the old tkv until the last chunk. Only a first chunk with an empty decode batch resets
-    the tkv. Until 2.4.0."""
+    the tkv. Applies until 2.4.0."""
     tkv = state.runner_tkv
     if request.computed == 0 and not state.decoding:
         tkv = request.prompt
@@ -65,7 +65,7 @@ def tkv_after_chunk(
 
 
 def tkv_after_last_chunk(prompt: int, tkv: int, block_size: int) -> int:
-    """Return the tkv that is reported when a prompt joins a batch at `tkv`."""
+    """Return the tkv that is reported when a prompt joins a batch whose tkv is `tkv`."""
     base = (max(blocks_for(prompt, block_size), blocks_for(tkv, block_size)) - 1) * block_size
     return base + max((prompt - 1) % block_size, (tkv - 1) % block_size) + 1
 
@@ -83,7 +83,7 @@ def progress(config: SpyreConfig, request: Sequence, end: int) -> tuple[int, int
     releases.
 
     If a prompt has no hit, its first chunk is counted without the left padding, but still gets
-    blocks for a whole chunk. Until 2.2.1.
+    blocks for a whole chunk. This applies until 2.2.1.
     """
     given = min(request.computed + config.chunk_size, request.prompt)
     if request.computed == 0 and request.prefix_hit == 0:

@@ -24,8 +24,8 @@ Tokens = Any
 
 
 class Decoding(NamedTuple):
-    """A member of the decode batch: its computed tokens, the largest number of decode steps left,
-    its own tkv, and its prompt in tokens (which only the oldest formula uses)."""
+    """A member of the decode batch: its computed tokens, the largest number of decode steps that it
+    may still take, its own tkv, and its prompt in tokens (which only the oldest formula uses)."""
 
     computed: int
     remaining: int
@@ -41,8 +41,8 @@ class Newcomer(NamedTuple):
 
     @property
     def remaining(self) -> int:
-        """Return how many decode steps the newcomer may take; its first token comes from the last
-        chunk."""
+        """Return how many decode steps the newcomer may take. Its first token comes from the last
+        chunk, not from a decode step."""
         return self.max_tokens - 1
 
 
@@ -109,7 +109,7 @@ class ByFormula:
 
 
 def accepts(projection: Projection, limit: int) -> bool:
-    """Walk through the members in the order of their projected ends. The batch shrinks by one each
+    """Go through the members in the order of their projected ends. The batch shrinks by one each
     time (SPY-R45).
 
     Members that outlive the newcomer are not checked here, because they were checked when they
@@ -128,9 +128,9 @@ def accepts(projection: Projection, limit: int) -> bool:
 
 
 def answer_at(tkv: int, to_come: int, newcomer: int, limit: int) -> bool | None:
-    """Return the walk's decision at a member that is projected to reach `tkv`; None if the walk
-    continues. `to_come` counts the requests not yet visited, including this one and the
-    newcomer."""
+    """Return the decision at a member that is projected to reach `tkv`, or None if the walk
+    continues. `to_come` counts the requests that have not been visited yet, including this one and
+    the newcomer."""
     if newcomer <= tkv:
         return to_come * newcomer <= limit
     return None if to_come * tkv <= limit else False
@@ -339,12 +339,10 @@ FORMULAS: dict[str, Formula] = {
 
 
 def formula_named(name: str) -> Formula | None:
-    """Return the formula that `FORMULA` or `FORMULA+TOKENS` names, or None.
+    """Return the formula that `FORMULA` or `FORMULA+TOKENS` names, or None. FORMULA may be the
+    user's own, `FILE.py:FUNCTION`.
 
-    FORMULA may be the user's own, `FILE.py:FUNCTION`.
-
-    Raises:
-        InputError: the user's own formula cannot be read.
+    Raise InputError if the user's own formula cannot be read.
     """
     word, plus, tokens = name.partition("+")
     own = own_formula.NAME.fullmatch(name)
@@ -362,11 +360,7 @@ def formula_named(name: str) -> Formula | None:
 
 @cache
 def by_own_term(name: str) -> Formula:
-    """Return the formula of a user's function.
-
-    Raises:
-        InputError: the function cannot be read.
-    """
+    """Return the formula of a user's function. Raise InputError if the function cannot be read."""
     term = own_formula.read_term(name)
 
     def newcomer(

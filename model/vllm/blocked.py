@@ -46,12 +46,13 @@ def admit_ready(
 
 
 def goes_on(config: VllmConfig, plan: Plan) -> bool:
-    """Return whether admission has tried every waiting request, and budget and slots are left."""
+    """Return whether admission has tried every waiting request although budget and slots are
+    left."""
     return not plan.waiting and plan.budget > 0 and len(plan.running) < config.slots
 
 
-def nearer(plan: Plan) -> Plan:
-    """Count one step of compiling the grammar of every waiting request."""
+def count_down(plan: Plan) -> Plan:
+    """Record that the grammar of every waiting request has been compiled for one more step."""
     waiting = [
         sequence._replace(blocked=sequence.blocked - 1) if sequence.blocked else sequence
         for sequence in plan.waiting

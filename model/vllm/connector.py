@@ -1,7 +1,7 @@
 """Parked requests: a connector loads their keys and values while other requests run.
 
-Source: release 0.33.0, comments of the scheduler on asynchronous KV loads. A parked request holds
-blocks but does not run. No request is preempted for it, and it is never preempted.
+Source: release 0.33.0, comments of the scheduler on asynchronous KV loads. A parked request has
+blocks but does not run. No request is preempted for its sake, and it is never preempted itself.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,16 +24,16 @@ def ready(config: VllmConfig, plan: Plan, sequence: Sequence) -> tuple[Sequence 
     """Return the request and the plan if the request can be admitted, because its load has finished
     or it needs no load.
 
-    Return None instead of the request while it is loading (V1-R20), or while the connector has no
-    answer yet.
+    While the request is loading (V1-R20), or while the connector has no answer yet, return None
+    instead of the request.
     """
     if sequence.loading is not None:
         return None, plan
     if sequence.deferrals and not (sequence.was_loaded or sequence.blocks):
-        return None, plan._replace(waiting=deferred(plan.waiting, sequence))
+        return None, plan._replace(waiting=defer(plan.waiting, sequence))
     if not sequence.blocks:
         return sequence, plan
-    loaded, pool = landed(config, plan.pool, sequence, plan.holders)
+    loaded, pool = finish_load(config, plan.pool, sequence, plan.holders)
     others = tuple([loaded if other is sequence else other for other in plan.parked])
     return loaded, plan._replace(pool=pool, parked=others)
 
@@ -46,7 +46,7 @@ def parked(
     loaded: int,
     has_room: HasRoom,
 ) -> Plan | None:
-    """Return the plan with a request parked until `loaded` tokens arrive; None if there is no
+    """Return the plan with a request parked until `loaded` tokens arrive, or None if there is no
     room."""
     if not has_room(config, plan, sequence, hit, loaded):
         return None
@@ -75,10 +75,10 @@ def has_room(
 ) -> bool:
     """Return whether there are blocks for the `hit` of a request and the `tokens` to load.
 
-    Some blocks must stay free: those that other parked requests and prefills still need, and the
-    lookahead of the request's own first step. A load must not take these, because a parked request
-    makes no progress and cannot be preempted (V1-R21). For the same reason, the whole request must
-    fit, even without `reserve_full_isl`.
+    Some blocks must stay free: those that other parked requests and prefills still need, and those
+    for the lookahead in the request's own first step. A load must not take these, because a parked
+    request makes no progress and cannot be preempted (V1-R21). For the same reason, there must be
+    room for all tokens of the request, even without `reserve_full_isl`.
     """
     reserve = config.watermark_blocks if plan.running else 0
     covered = len(hit) * config.block_size + tokens
@@ -121,7 +121,7 @@ def fall_back(
     config: VllmConfig, state: State, flight: Flight, computing: tuple[Sequence, ...]
 ) -> tuple[State, Flight, dict[str, str]]:
     """Handle synchronous loads that fail in this step. Return the state, the tokens that the step
-    yields, and, for each request that ends, the reason.
+    yields, and for each request that ends, the reason.
 
     A request that found or loaded a block whose load failed continues from the start of this block
     (V1-R92), unless the policy ends the request (V1-R28). Such blocks can no longer be found.
@@ -169,10 +169,11 @@ def whole_fits(config: VllmConfig, pool: Pool, sequence: Sequence, beside: int) 
 
 
 def arrives(config: VllmConfig, sequence: Sequence, hit: tuple[int, ...]) -> int:
-    """Return the number of tokens of a parked request that count as computed once its load has
-    finished. These are all tokens before the block in which the load fails (V1-R26), or none if
-    there are several
-    groups: then a connector only reports that the load has failed."""
+    """Return how many tokens of a parked request count as computed once its load has finished.
+
+    These are all tokens before the block in which the load fails (V1-R26). If there are several
+    groups, there are none, because a connector then reports only that the load has failed.
+    """
     if sequence.fails_at is None or sequence.fails_at >= sequence.computed:
         return sequence.computed
     if config.more_groups:
@@ -181,9 +182,9 @@ def arrives(config: VllmConfig, sequence: Sequence, hit: tuple[int, ...]) -> int
     return min(sequence.computed, intact * config.block_size)
 
 
-def deferred(waiting: tuple[Sequence, ...], sequence: Sequence) -> tuple[Sequence, ...]:
+def defer(waiting: tuple[Sequence, ...], sequence: Sequence) -> tuple[Sequence, ...]:
     """Return the queue after setting a request aside because the connector does not yet know how
-    much of it is stored. Other requests may overtake it."""
+    many of its tokens are stored. Other requests may overtake it."""
     later = sequence._replace(aside=True, deferrals=sequence.deferrals - 1)
     return tuple([later if other is sequence else other for other in waiting])
 
@@ -201,14 +202,16 @@ def promised_blocks(config: VllmConfig, holders: Iterable[Sequence]) -> int:
     return needed
 
 
-def landed(
+def finish_load(
     config: VllmConfig, pool: Pool, sequence: Sequence, holders: tuple[Sequence, ...]
 ) -> tuple[Sequence, Pool]:
-    """Return the request after its load has finished, and the pool. Its blocks can now be found.
-    Its last token remains to be computed, because that yields the next one. If the load failed from
-    the first token on, the request has no blocks left."""
+    """Return the pool, and the request after its load has finished. Its blocks can now be found.
+
+    The last token remains to be computed, because that yields the next one. If the load failed from
+    the first token on, the request has no blocks left.
+    """
     if not sequence.arrives:
-        pool = kv_cache.free(config, pool, with_hit(config, sequence), holders)
+        pool = kv_cache.free(config, pool, keep_hit(config, sequence), holders)
         return sequence._replace(blocks=(), published=0, tables=(), full=()), pool
     if config.more_groups and config.enable_prefix_caching:
         sequence, pool = group_loads.publish(config, pool, sequence)
@@ -219,7 +222,7 @@ def landed(
     return sequence._replace(computed=min(sequence.computed, sequence.num_tokens - 1)), pool
 
 
-def with_hit(config: VllmConfig, sequence: Sequence) -> Sequence:
+def keep_hit(config: VllmConfig, sequence: Sequence) -> Sequence:
     """Return a request whose load has failed as a whole. It keeps the tokens of its hit, which stay
     in the cache."""
     return sequence._replace(computed=sequence.computed or sequence.published * config.block_size)
@@ -254,14 +257,15 @@ def in_line(config: VllmConfig, state: State) -> tuple[Sequence, ...]:
     return (*state.parked, *state.waiting)
 
 
-def written_still(flights: tuple[Flight, ...], sequence: Sequence) -> bool:
-    """Return whether a decision in flight still writes the blocks of a request. Until it completes,
-    no load may fill these blocks, because either write could come first (V1-R23)."""
-    return in_flight.computed_still(flights, sequence)
+def is_written(flights: tuple[Flight, ...], sequence: Sequence) -> bool:
+    """Return whether a decision in flight still writes to the blocks of a request. Until it
+    completes, no load may fill these blocks, because the order of the two writes would be undefined
+    (V1-R23)."""
+    return in_flight.is_still_computed(flights, sequence)
 
 
-def sent(config: VllmConfig, state: State, sequence: Sequence) -> State:
-    """Return the state after the last token of a request. Its blocks are either free, or sent from
+def send_or_free(config: VllmConfig, state: State, sequence: Sequence) -> State:
+    """Return the state after the last token of a request. Its blocks are either freed, or sent from
     the next step on and freed afterwards (V1-R25)."""
     state, sequence = slid(config, state, sequence)
     if sequence.send_steps is None:
@@ -275,7 +279,7 @@ def slid(config: VllmConfig, state: State, sequence: Sequence) -> tuple[State, S
     the worker is computing gave back all that it could before its step."""
     if not (sequence.tables and sequence.computed) or sequence.loading is not None:
         return state, sequence
-    if config.depth == 1 and written_still(state.in_flight, sequence):
+    if config.depth == 1 and is_written(state.in_flight, sequence):
         return state, sequence
     sequence, pool = kv_groups.slid(config, state.pool, sequence, state.holders)
     return state._replace(pool=pool), sequence
@@ -293,8 +297,8 @@ def aborted(config: VllmConfig, state: State, sequence: Sequence) -> State:
 
 def free(config: VllmConfig, state: State, sequence: Sequence) -> State:
     """Return the state in which an ended request's blocks become free once nothing uses them."""
-    sequence = with_hit(config, sequence)
-    if sequence.loading is not None or written_still(state.in_flight, sequence):
+    sequence = keep_hit(config, sequence)
+    if sequence.loading is not None or is_written(state.in_flight, sequence):
         later = sequence._replace(
             written_by=0 if sequence.loading is not None else len(state.in_flight)
         )
@@ -302,9 +306,8 @@ def free(config: VllmConfig, state: State, sequence: Sequence) -> State:
     return state._replace(pool=kv_cache.free(config, state.pool, sequence, state.holders))
 
 
-def written(config: VllmConfig, state: State) -> State:
-    """Return the state after a decision has completed, which therefore no longer writes to any
-    blocks."""
+def finish_write(config: VllmConfig, state: State) -> State:
+    """Return the state after a decision has completed and no longer writes to any blocks."""
     if not state.leaving:
         return state
     done = [sequence for sequence in state.leaving if sequence.written_by == 1]
@@ -335,20 +338,20 @@ def fail(config: VllmConfig, state: State) -> tuple[State, dict[str, str]]:
     return state, {sequence.id: "error" for sequence in failed}
 
 
-def steps_on(config: VllmConfig, state: State) -> State:
+def count_down(config: VllmConfig, state: State) -> State:
     if not state.parked and not state.leaving:
         return state
     over = [sequence for sequence in state.leaving if sequence.loading == 0]
-    writing = [sequence.id for sequence in over if written_still(state.in_flight, sequence)]
+    writing = [sequence.id for sequence in over if is_written(state.in_flight, sequence)]
     state = _without(config, state, [s.id for s in over if s.id not in writing])
     decisions = len(state.in_flight)
     return state._replace(
-        parked=tuple([_nearer(sequence) for sequence in state.parked]),
+        parked=tuple([_count_down(sequence) for sequence in state.parked]),
         leaving=tuple(
             [
                 sequence._replace(loading=None, written_by=decisions)
                 if sequence.id in writing
-                else _nearer(sequence)
+                else _count_down(sequence)
                 for sequence in state.leaving
             ]
         ),
@@ -365,7 +368,7 @@ def _without(
     return state
 
 
-def _nearer(sequence: Sequence) -> Sequence:
+def _count_down(sequence: Sequence) -> Sequence:
     if sequence.loading is None:
         return sequence
     if sequence.loading:

@@ -25,7 +25,7 @@ def control(config: VllmConfig, state: State, kind: str, revision: Revision) -> 
 def reset(state: State) -> tuple[State, bool]:
     """Empty the prefix cache: return the state in which no block can be found (V1-R36), and True.
 
-    If a request holds a block, the state is unchanged and the second value is False (V1-R35).
+    If a request has a block, return the unchanged state and False (V1-R35).
     """
     if any(sequence.blocks for sequence in state.holders):
         return state, False
@@ -59,8 +59,8 @@ def decide(config: VllmConfig, state: State, revision: Revision) -> Plan:
     """Return the decision of a paused scheduler.
 
     If everything is paused, it schedules nothing (V1-R38). If only new requests are paused, it
-    schedules the running ones; a request preempted during the pause waits until the scheduler
-    resumes (V1-R39).
+    schedules the running ones. A request that is preempted during the pause waits until the
+    scheduler resumes (V1-R39).
     """
     config, state = revision.begin(config, state)
     plan = Plan.of(config, state)

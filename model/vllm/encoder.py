@@ -61,10 +61,12 @@ def fit(
     stop: "StopBefore",
     split: "StopAtSplit",
 ) -> Fit:
-    """Return how many of `tokens` tokens, from token `start` on, a request may compute. The tokens
-    of an input need the encoder's output (V1-R29), which is either cached, or computed as a whole
-    within the budget and the cache's room (V1-R30, V1-R31, V1-R32). A drafter with its own keys and
-    values reads one more token."""
+    """Return how many of `tokens` tokens, from token `start` on, a request may compute.
+
+    The tokens of an input need the encoder's output (V1-R29). The output is either cached, or
+    computed in one step within the budget and the cache's room (V1-R30, V1-R31, V1-R32). A drafter
+    with its own keys and values reads one more token.
+    """
     result = Fit(tokens, sequence, plan)
     kept = needed(holders)
     for place, (segment, begins, _) in enumerate(sequence.inputs):
@@ -98,8 +100,8 @@ StopBefore = Callable[[VllmConfig, int, int], int]
 
 
 def stop_early(config: VllmConfig, tokens: int, left: int) -> int:
-    """Stop so early that the drafter does not read the input either, unless this would leave
-    nothing to compute."""
+    """Stop so early that the drafter does not read the input either, unless nothing would be left
+    to compute."""
     return left - config.read_ahead if left > config.read_ahead else left
 
 
@@ -123,18 +125,21 @@ def stop_at_split(
 
 
 def stays_whole(config: VllmConfig, start: int, begins: int, length: int) -> bool:
-    """Return whether a step that begins at `start` must not split an input. Splitting is allowed
-    only if the step begins inside the input, or at an input that is longer than the threshold,
-    because no step could compute all of that input.
+    """Return whether a step that begins at `start` must not split an input.
+
+    A step may split an input only if it begins inside the input, or at an input that is longer than
+    the threshold, because no step could compute all of that input.
     """
     fits = length <= (config.long_prefill_token_threshold or length)
     return start < begins or (fits and start == begins)
 
 
 def room(config: VllmConfig, so_far: Fit, kept: set[Segment]) -> EncoderPlan | None:
-    """Return the plan with room for the `kept` outputs and for those that the request needs; None
-    if there is too little room. Outputs that no request needs are dropped, the least recently used
-    first (V1-R34)."""
+    """Return the plan with room for the `kept` outputs and for those that the request needs, or
+    None if there is too little room.
+
+    Outputs that no request needs are dropped, the least recently used first (V1-R34).
+    """
     sequence, outputs = so_far.sequence, so_far.plan.outputs
     kept = kept | {sequence.inputs[place].segment for place in (*sequence.needs, *so_far.inputs)}
     too_much = size({*outputs, *kept}) - config.encoder_room
@@ -167,20 +172,24 @@ def scheduled(encoded: Fit, plan: EncoderPlan, sequence: Sequence) -> tuple[Sequ
 
 
 def release_outputs(outputs: Content, sequence: Sequence, others: Iterable[Sequence]) -> Content:
-    """Return the outputs after a request has stopped needing any of them. Those that no other
-    request needs become the most recently used."""
+    """Return the outputs after a request no longer needs any of them. Those that no other request
+    needs become the most recently used."""
     still = needed(other for other in others if other.id != sequence.id)
     return _unused(outputs, sequence, sequence.needs, still)
 
 
-def refused(plan: EncoderPlan, sequence: Sequence, running: Iterable[Sequence]) -> EncoderPlan:
+def refuse(plan: EncoderPlan, sequence: Sequence, running: Iterable[Sequence]) -> EncoderPlan:
     """Return the plan after a request got no blocks, and therefore needs no outputs."""
     return plan._replace(outputs=release_outputs(plan.outputs, sequence, running))
 
 
-def taken_back(plan: EncoderPlan, sequence: Sequence, others: Iterable[Sequence]) -> EncoderPlan:
-    """Return the plan after a request is preempted. Inputs that were to be computed for it in this
-    step are reassigned to another request that needs them. If there is none, they leave the plan.
+def take_back_inputs(
+    plan: EncoderPlan, sequence: Sequence, others: Iterable[Sequence]
+) -> EncoderPlan:
+    """Return the plan after a request is preempted.
+
+    If inputs were to be computed for it in this step and another request needs them, they are
+    reassigned to that request. Otherwise they leave the plan.
     """
     others = [other for other in others if other.id != sequence.id]
     computing = {name: places for name, places in plan.computes.items() if name != sequence.id}
@@ -198,7 +207,7 @@ def taken_back(plan: EncoderPlan, sequence: Sequence, others: Iterable[Sequence]
     return plan._replace(outputs=release_outputs(plan.outputs, sequence, others))
 
 
-def passed(config: VllmConfig, state: State, name: str) -> State:
+def release_passed(config: VllmConfig, state: State, name: str) -> State:
     """Return the state after the worker has computed a decision with this request.
 
     The request no longer needs the output of an input that lies entirely within its computed

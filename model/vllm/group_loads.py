@@ -52,9 +52,9 @@ def missing(
 def _found(
     config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, covered: int
 ) -> list[Table]:
-    """Return the table of each group with a hit of `hit` blocks, with only those blocks that are
-    read after a load up to `covered` tokens. At least the last token of the request is still
-    computed then (V1-R52)."""
+    """Return the table of each group with a hit of `hit` blocks. It contains only those blocks that
+    are read after a load up to `covered` tokens. At least the last token of the request is still to
+    be computed then (V1-R52)."""
     begins, tables = min(covered, sequence.num_tokens - 1), []
     hits = kv_groups.hit_tables(config, pool, sequence, hit)
     for group, table in zip(config.more_groups, hits, strict=True):
@@ -76,9 +76,8 @@ def promised(config: VllmConfig, sequence: Sequence, tokens: int) -> int:
 
 def missing_to_go_on(config: VllmConfig, sequence: Sequence, in_first: int, tokens: int) -> int:
     """Return how many blocks, in all groups, a loaded request lacks to compute `tokens` more
-    tokens; `in_first` is the number for the first group. If the whole request must fit, count at
-    least the blocks that are reserved for it.
-    """
+    tokens. `in_first` is the number for the first group. If there must be room for the whole
+    request, count at least the blocks that are reserved for it."""
     covered = sequence.computed + tokens
     step = kv_groups.missing_to_grow(config, sequence, covered)
     if not config.reserve_full_isl:
@@ -92,7 +91,7 @@ def missing_to_go_on(config: VllmConfig, sequence: Sequence, in_first: int, toke
 
 
 def of_a_step(config: VllmConfig, tokens: int) -> int:
-    """Return how many blocks a step of this many tokens takes in the groups after the first."""
+    """Return how many blocks a step with this many tokens takes in the groups after the first."""
     return sum(blocks_for(tokens, config.size_of(group)) for group in config.more_groups)
 
 

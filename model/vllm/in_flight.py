@@ -16,8 +16,8 @@ def set_off(
     config: VllmConfig, running: tuple[Sequence, ...], flight: Flight
 ) -> tuple[Sequence, ...]:
     """Return the running requests after a decision has been sent to the worker. Its tokens are now
-    promised, and its drafts hoped for. If the next step is decided ahead, new drafts are proposed
-    before this decision completes."""
+    promised, and its drafts are hoped for. If the next step is decided ahead, new drafts are
+    proposed before this decision completes."""
     if not flight:
         return running
     ahead = config.drafts > 0 and config.decides_ahead
@@ -37,7 +37,7 @@ def _ahead(sequence: Sequence, coming: Coming | None, drafts: int) -> Sequence:
 
 def is_waited_for(config: VllmConfig, state: State, decided: bool) -> bool:
     """Return whether the scheduler waits for the oldest decision, because the pipeline is full or
-    this step decided nothing."""
+    because this step decided nothing."""
     return not decided or len(state.in_flight) >= config.depth
 
 
@@ -49,7 +49,7 @@ def completes(config: VllmConfig, state: State, decided: bool) -> bool:
     return is_waited_for(config, state, decided) or state.early < config.early
 
 
-def counted(config: VllmConfig, state: State, decided: bool) -> State:
+def count_early(config: VllmConfig, state: State, decided: bool) -> State:
     """Update the count of consecutive early completions, and return the new state."""
     if not config.early:
         return state
@@ -57,10 +57,10 @@ def counted(config: VllmConfig, state: State, decided: bool) -> State:
     return state._replace(early=state.early + 1 if early else 0)
 
 
-def arrived(config: VllmConfig, state: State, decided: bool) -> tuple[State, Flight]:
+def complete_oldest(config: VllmConfig, state: State, decided: bool) -> tuple[State, Flight]:
     """Return the state and the oldest decision, if one completes in this step."""
     reports = completes(config, state, decided)
-    state = counted(config, state, decided)
+    state = count_early(config, state, decided)
     if state.completes_next is not None:
         state = state._replace(completes_next=None)
     if not state.in_flight or not reports:
@@ -88,7 +88,7 @@ def places(config: VllmConfig, state: State, flight: Flight) -> dict[str, int]:
 
 
 def publish(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence, Pool]:
-    """Publish the blocks of a request whose last token is now known; return the request and the
+    """Publish the blocks of a request whose last token is now known. Return the request and the
     pool. Tokens and drafts in flight do not count."""
     if not config.enable_prefix_caching:
         return sequence, pool
@@ -100,7 +100,7 @@ def publish(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequenc
     return allocator.publish_full(pool, sequence, covered, config.block_size)
 
 
-def delivered(sequence: Sequence, coming: Coming) -> Sequence:
+def deliver(sequence: Sequence, coming: Coming) -> Sequence:
     """Return the request after a promised token has arrived. A request that has been preempted
     since has no promised tokens."""
     return sequence._replace(
@@ -109,15 +109,18 @@ def delivered(sequence: Sequence, coming: Coming) -> Sequence:
 
 
 def passed_over(config: VllmConfig, sequence: Sequence) -> bool:
-    """Return whether a running request has nothing to compute until a promised token arrives. There
-    are three reasons: that token is the request's last; the next token is not decided ahead
-    (V1-R06); or the tokens in flight would fill all positions if every draft were correct."""
+    """Return whether a running request has nothing to compute until a promised token arrives.
+
+    There are three possible reasons: that token is the request's last one; the next token is not
+    decided ahead (V1-R06); or the tokens in flight would fill all positions if every draft were
+    correct.
+    """
     if not config.decides_ahead or sequence.generated + sequence.promised >= sequence.max_tokens:
         return True
     return config.drafts > 0 and speculation.wanted(config, sequence) <= 0
 
 
-def computed_still(in_flight: tuple[Flight, ...], sequence: Sequence) -> bool:
+def is_still_computed(in_flight: tuple[Flight, ...], sequence: Sequence) -> bool:
     """Return whether a preempted request is still being computed. It is not admitted again before
     these results arrive, because they belong to it (V1-R10)."""
     return any(sequence.id in flight for flight in in_flight)

@@ -1,8 +1,8 @@
-"""The KV cache's blocks: which are free, which request holds which, and which can be hit by their
+"""The KV cache's blocks: which are free, which request has which, and which can be hit by their
 content.
 
 Source: chunked-prefill chapter, "Admission control"; cheat-sheet, "The Phase 02-03 seam". The
-scheduler asks this module for room. Counts are in blocks.
+scheduler calls this module to get room for tokens. Counts are in blocks.
 """
 
 from .. import allocator
@@ -59,7 +59,8 @@ def admit(
 
     While another request runs, the watermark must stay free (V1CP-R19). If no other request runs,
     the watermark does not apply, since no request would ever make room (ALL-R10). With
-    `reserve_full_isl`, all known tokens of the request must fit, not only this chunk (V1CP-R22).
+    `reserve_full_isl`, there must be room for all known tokens of the request, not only for this
+    chunk (V1CP-R22).
     """
     reserve = config.watermark_blocks if someone_runs else 0
     start = len(hit) * config.block_size
@@ -80,7 +81,7 @@ def admit(
 
 
 def slots(config: VllmConfig, covered: int) -> int:
-    """Return the number of tokens for which a request holds blocks once its first `covered` tokens
+    """Return the number of tokens for which a request has blocks once its first `covered` tokens
     are computed. The drafter's lookahead is added, but the number never exceeds max_model_len
     (V1CP-R30)."""
     return min(covered + config.lookahead, config.max_model_len)

@@ -76,8 +76,8 @@ def places_ahead(config: VllmConfig, group: KvGroup, covered: int) -> int:
 
 
 def cached_places(config: VllmConfig, group: KvGroup, tokens: int) -> int:
-    """Return the length of a group's table after a hit of this many tokens. No request finds
-    another one's circular buffer."""
+    """Return the length of a group's table after a hit of this many tokens. In a group with
+    circular buffers, there is no hit."""
     return 0 if group.kind == "circular_buffer" else tokens // config.size_of(group)
 
 
@@ -90,7 +90,7 @@ def new_blocks(config: VllmConfig, group: KvGroup, held: int, wanted: int) -> in
 
 
 def first_blocks(config: VllmConfig, group: KvGroup, hits: int, wanted: int) -> int:
-    """Return how many new blocks a group needs to extend its cached blocks, `hits`, to a table of
+    """Return how many new blocks a group needs to extend its cached blocks `hits` to a table of
     `wanted` places."""
     drafts = config.drafts if leaves_gaps(config, group) else 0
     return new_blocks(config, group, hits, wanted) + drafts
@@ -157,14 +157,14 @@ def longest_hit(config: VllmConfig, pool: Pool, sequence: Sequence) -> Table:
 
 
 def is_cut(config: VllmConfig, sequence: Sequence) -> bool:
-    """Return whether the last cached block is computed again, because no later block shows that the
-    token after it is the same (V1-R61)."""
+    """Return whether the last cached block is computed again. This is necessary if no later block
+    shows that the token after it is the same (V1-R61)."""
     return config.lookahead > 0 and not sequence.named_beyond
 
 
 def goes_on(config: VllmConfig, pool: Pool, sequence: Sequence, blocks: int) -> bool:
-    """Return whether each of the other groups of attention layers has also cached its block after a
-    hit of this many blocks. Releases do not know which groups have layers of the drafter."""
+    """Return whether, after a hit of this many blocks, each of the other groups of attention layers
+    has also cached its next block. Releases do not know which groups have layers of the drafter."""
     tokens = blocks * config.block_size
     return all(
         group.kind in ("mamba", "circular_buffer")
@@ -204,8 +204,8 @@ def missing(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, tokens
     """Return how many blocks a request with a hit of `hit` blocks lacks, in the groups after the
     first, to compute `tokens` more tokens.
 
-    If the whole request must fit, all its tokens count. Each group then counts at most as many
-    blocks as the request can hold in it at once (V1-R54).
+    If there must be room for the whole request, all its tokens count. Each group then counts at
+    most as many blocks as the request can have in it at once (V1-R54).
     """
     cached = sum(unheld(pool, table) for table in hit_tables(config, pool, sequence, hit))
     found = hit * config.block_size
@@ -229,14 +229,14 @@ def missing(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, tokens
 
 
 def reserved(config: VllmConfig, group: KvGroup, tokens: int) -> int:
-    """Return the length of the table that admission counts for a whole request."""
+    """Return the length of the table that admission counts for all tokens of a request."""
     most = places if group.kind == "mamba" else most_blocks
     return most(config, group, tokens)
 
 
 def missing_to_grow(config: VllmConfig, sequence: Sequence, covered: int) -> int:
-    """Return how many blocks a running request lacks for its first `covered` tokens, in the groups
-    after the first."""
+    """Return how many blocks a running request lacks, in the groups after the first, for its first
+    `covered` tokens."""
     return sum(
         new_blocks(config, group, len(table), places_ahead(config, group, covered))
         for group, table in zip(config.more_groups, sequence.tables, strict=True)
@@ -253,7 +253,7 @@ def start(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence,
 
 
 def junction_of(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int) -> int:
-    """Return how many tokens full attention has cached, counted up to a block boundary of every
+    """Return how many tokens full attention has cached, rounded down to a block boundary of every
     group. Return 0 unless this is more than the hit of `hit` blocks."""
     longest = longest_hit(config, pool, sequence)
     tokens = whole_units(config, len(longest) * config.block_size)
@@ -266,13 +266,13 @@ def whole_units(config: VllmConfig, tokens: int) -> int:
 
 
 def is_retained(config: VllmConfig, sequence: Sequence, group: KvGroup, place: int) -> bool:
-    """Return whether the full block at `place` can be found later. A block of a window can be found
-    only if some hit ends such that the block is in the window.
+    """Return whether the full block at `place` can be found later.
 
-    If only a few blocks of windows are retained (`retains_little`), only these stretches can be
+    A block of a window can be found only if some hit ends such that the block is in the window. If
+    only a few blocks of windows are retained (`retains_little`), only three kinds of windows can be
     found: the window before the last token of the prompt, the window before the end of the hit in
-    full attention, and the windows before multiples of the interval, unless it is 0. Only the Mamba
-    states at the ends of these stretches can be found.
+    full attention, and the windows before multiples of the interval, unless the interval is 0. Only
+    the Mamba states at the ends of these windows can be found.
     """
     size = config.size_of(group)
     unit = config.prefix_cache_retention_interval or config.hit_unit
@@ -318,7 +318,7 @@ def hold(config: VllmConfig, pool: Pool, sequence: Sequence, covered: int) -> tu
 
 
 def without_old_drafts(config: VllmConfig, sequence: Sequence, table: Table, wanted: int) -> Table:
-    """Return a Mamba group's table, extended so that it ends before the place in which the step
+    """Return a Mamba group's table, extended up to the place before the one in which the step
     leaves its state. The blocks of earlier drafts are moved to the end of the table."""
     state, size = wanted - config.drafts - 1, config.block_size
     begins = len(table) <= sequence.computed // size  # the table has only the hit
@@ -348,8 +348,8 @@ def publish_full(
 
 def findable(config: VllmConfig, sequence: Sequence, covered: int, size: int) -> int:
     """Return how many blocks of `size` tokens at the start of a request can be found once its first
-    `covered` tokens are computed. These are the blocks of whole units, plus one if it is needed to
-    prove a hit."""
+    `covered` tokens are computed. These are the blocks of whole units, plus one block if a hit
+    needs it as proof."""
     known = min(covered, sequence.num_tokens)
     whole = whole_units(config, known)
     if whole and is_cut(config, sequence):
@@ -359,7 +359,7 @@ def findable(config: VllmConfig, sequence: Sequence, covered: int, size: int) ->
 
 def slide(config: VllmConfig, plan: Plan, place: int) -> tuple[Plan, Sequence]:
     """Return the plan after the running request at `place` has given back the blocks that its
-    windows no longer cover. It keeps the blocks that decisions in flight still read.
+    windows no longer cover. The request keeps the blocks that decisions in flight still read.
 
     This happens before the request takes blocks for the tokens of this step (V1-R51).
     """

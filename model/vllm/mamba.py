@@ -2,11 +2,11 @@
 
 Source: releases 0.28.0 and 0.33.0, Scheduler._mamba_block_aligned_split, MambaManager.
 
-A state sums up all tokens before it. A step reads the state that the previous step left, and leaves
-the next one in the last block of its tokens (`kv_groups`). Such a block can be found only if it
-holds the state after the block's last token. So the chunks of a prefill end at block boundaries
-(`mamba_cache_mode` align). With the mode all, a step leaves a state at the end of each block, and
-chunks may end anywhere.
+A state summarises all tokens before it. A step reads the state that the previous step left, and
+leaves the next one in the last block of its tokens (`kv_groups`). Such a block can be found only if
+it contains the state after the block's last token. So the chunks of a prefill end at block
+boundaries (`mamba_cache_mode` align). With the mode all, a step leaves a state at the end of each
+block, and chunks may end anywhere.
 """
 
 from collections.abc import Callable
@@ -40,8 +40,8 @@ def chunk(
     """Return how many of the `tokens` tokens from `start` on a request computes. The number may be
     0.
 
-    A chunk of a prefill ends at a block boundary, unless it is the last one, or a block is too
-    large for one chunk (V1-R56). No chunk runs past the last stop, past the end of the block in
+    A chunk of a prefill ends at a block boundary, unless it is the last chunk, or a block is too
+    large for one chunk (V1-R56). No chunk extends past the last stop, past the end of the block in
     which it begins, or past the `junction`, up to which full attention has cached the tokens.
     """
     end, size = start + tokens, config.block_size

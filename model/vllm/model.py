@@ -151,8 +151,8 @@ class VllmModel(ReferenceModel[State]):
         return () if self.config.loads or self.config.has_sessions else CONTROLS
 
     def control(self, state: State, kind: str) -> tuple[State, bool]:
-        """Reset, pause or resume; return the state, and whether the event was carried out
-        (V1-R35)."""
+        """Reset, pause or resume the scheduler. Return the state, and whether the event was carried
+        out (V1-R35)."""
         return control.control(self.config, state, kind, self.revision)
 
     def step(
@@ -169,13 +169,13 @@ class VllmModel(ReferenceModel[State]):
             plan = scheduler.schedule(self.config, state, revision=self.revision)
         reports = self.config.has_grammars and blocked.reports(self.config, state, plan)
         if self.config.has_grammars:
-            plan = blocked.nearer(plan)
+            plan = blocked.count_down(plan)
         after, seen = scheduler.carry_out(self.config, state, plan, abort_inside, self.revision)
         if self.config.holds_prefills:
             after = after._replace(cadence=cadence.after(self.config, state, plan))
         if reports:
             after, seen = blocked.end_refused(after, seen)
-        return worker.tell(self.config, state, plan, after, seen)
+        return worker.add_message(self.config, state, plan, after, seen)
 
 
 def make_model(revision: str, config: Mapping[str, Any]) -> VllmModel:
@@ -200,7 +200,7 @@ def unsupported(request: Request, config: Mapping[str, Any]) -> Iterator[tuple[s
 
 
 def most_blocks(request: Request, config: Mapping[str, Any]) -> int:
-    """Return the largest number of blocks that a request can hold at once. In each group, its
+    """Return the largest number of blocks that a request can have at once. In each group, its
     tokens and the drafts of a step count."""
     tokens = sum(request.whole) + config.get("num_speculative_tokens", 0)
     groups: list[dict[str, int]] = config.get("kv_groups") or [{}]
@@ -217,8 +217,8 @@ REFERENCE = Reference(
 
 
 def partitioned(request: Request) -> Content:
-    """Return the segments of a prompt; the name of the first one includes the partition of the
-    prefix cache (V1-R40).
+    """Return the segments of a prompt, with the partition of the prefix cache in the name of the
+    first one (V1-R40).
 
     Marking the first segment is enough, because a block's name consists of all tokens up to its
     end.

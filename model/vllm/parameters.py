@@ -19,7 +19,7 @@ class KvGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     current chunk of `window` tokens. Mamba layers keep a state instead of tokens. Layers with a
     `circular_buffer` overwrite the tokens in a single block.
 
-    A group without a `block_size` has that of the configuration, as full attention always has.
+    A group without a `block_size` has the configuration's block size. Full attention always has.
     """
 
     kind: Literal["full", "sliding_window", "chunked_local", "mamba", "circular_buffer"]
@@ -130,7 +130,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @cached_property
     def prefill_interval(self) -> int:
-        """Return in how many steps prefill is computed once (V1-R97)."""
+        """Return the number of steps in which prefill is computed once (V1-R97)."""
         return self.prefill_schedule_interval or 1
 
     @cached_property

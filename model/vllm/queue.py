@@ -15,9 +15,9 @@ NO_ENCODER = EncoderPlan()
 class Plan(Record, frozen=True):
     """A partly decided step: the tokens left in the budget, and the queues so far.
 
-    `scheduled` holds the tokens of each request, in scheduling order; `in_flight` the earlier
-    decisions that are still being computed; `parked` requests hold blocks but do not run. If the
-    step `holds` prefills back, requests with more than one token to compute wait.
+    `scheduled` contains the tokens of each request, in scheduling order. `in_flight` contains the
+    earlier decisions that are still being computed. `parked` requests have blocks but do not run.
+    If the step `holds` prefills back, requests with more than one token to compute wait.
     """
 
     running: tuple[Sequence, ...]
@@ -48,7 +48,7 @@ class Plan(Record, frozen=True):
 
 
 def importance(sequence: Sequence) -> tuple[int, int]:
-    """Return the sort key of a request: its priority, then its arrival; lower comes first."""
+    """Return the sort key of a request: its priority, then its arrival. Lower keys come first."""
     return sequence.priority, sequence.arrival
 
 
@@ -63,8 +63,9 @@ def enqueued(
 def put_back(
     config: VllmConfig, waiting: tuple[Sequence, ...], preempted: Sequence
 ) -> tuple[Sequence, ...]:
-    """Return the queue with a preempted request in front (V1CP-R17), but behind requests that were
-    set aside. Under the priority policy, its priority and arrival determine its place."""
+    """Return the queue with a preempted request in front of all others, except requests that were
+    set aside (V1CP-R17). Under the priority policy, its priority and arrival determine its place.
+    """
     if config.policy == "priority":
         return enqueued(config, waiting, preempted)
     front = sum(sequence.aside for sequence in waiting)
@@ -101,7 +102,8 @@ def parked(
 
 
 def victim(config: VllmConfig, running: tuple[Sequence, ...]) -> Sequence:
-    """Return the request to preempt: the last (V1CP-R13) or least important (V1CP-R14)."""
+    """Return the request to preempt: the last one (V1CP-R13) or the least important one
+    (V1CP-R14)."""
     if config.policy == "priority":
         return max(running, key=importance)
     return running[-1]

@@ -30,12 +30,12 @@ def pads_with_head_start(config: VllmConfig, plan: Plan, sequence: Sequence, sta
 
 
 def padding_drafts(config: VllmConfig, plan: Plan, sequence: Sequence, start: int) -> int:
-    """Return the number of drafts to pad with: as many as the drafter proposes. Return 0 if there
-    is no position left for all of them, or if the threshold would cut one off. Releases do not
-    check the threshold here, and fail; pull request 54028 adds the check.
+    """Return the number of drafts to pad with, which is the number that the drafter proposes.
+    Return 0 if there is no position left for all of them, or if the threshold would cut one off.
 
-    A running request without drafts counts as being in its prefill. No request is padded if the
-    number of drafts depends on the number of requests.
+    Releases do not check the threshold here, and fail; pull request 54028 adds the check. A running
+    request without drafts counts as being in its prefill. No request is padded if the number of
+    drafts depends on the number of requests.
     """
     if config.has_dynamic_drafts:
         return 0
@@ -84,8 +84,8 @@ def has_room(
     config: VllmConfig, plan: Plan, sequence: Sequence, hit: tuple[int, ...], tokens: int
 ) -> bool:
     """Return whether enough blocks stay free during a load: those that a step with drafts takes for
-    the request itself, and those for every other load and prefill. The whole request must fit only
-    with `reserve_full_isl`. Since 0.31.0 (pull request 57104)."""
+    the request itself, and those for every other load and prefill. Only with `reserve_full_isl`
+    must there be room for all tokens of the request. Since 0.31.0 (pull request 57104)."""
     reserve = config.watermark_blocks if plan.running else 0
     missing = unheld(plan.pool, hit) - len(hit) + reserve
     covered = len(hit) * config.block_size + tokens
@@ -114,7 +114,8 @@ def promised_blocks(config: VllmConfig, plan: Plan, sequence: Sequence) -> int:
 
 
 def tokens_of_a_step(config: VllmConfig) -> int:
-    """Return the most tokens of a step for a request with drafts; 0 without a drafter."""
+    """Return the largest number of tokens that a step computes for a request with drafts, or 0
+    without a drafter."""
     return 1 + config.drafts + config.lookahead if config.drafts else 0
 
 

@@ -1,6 +1,7 @@
-"""The decisions in which releases of vLLM's scheduler differ, here as the documents describe them.
+"""The decisions in which releases of vLLM's scheduler differ, in the form that the documents
+describe.
 
-`releases` contains the releases' versions. All other decisions are the same in every release; they
+`releases` contains the releases' versions. All other decisions are the same in every release and
 are in `scheduler`.
 """
 
@@ -51,8 +52,8 @@ def ends_round(config: VllmConfig) -> bool:
 
 
 def publishes(config: VllmConfig) -> bool:
-    """Return whether a block is published as soon as emitted tokens fill it: only if decisions are
-    made ahead. Otherwise, the next decision publishes it."""
+    """Return whether a block is published as soon as emitted tokens fill it. This is so only if
+    decisions are made ahead. Otherwise, the next decision publishes the block."""
     return config.decides_ahead
 
 

@@ -58,9 +58,9 @@ def schedule(
 def advance_running(
     config: VllmConfig, plan: Plan, pick: Victim = by_policy, revision: Revision = DOCUMENTED
 ) -> Plan:
-    """Schedule running requests in order (V1-P01, V1CP-R03), preempting those admitted last, so
-    that the first always makes progress (ALL-R06). A request is preempted only if too few blocks
-    are free (V1-R05). Each retry has one fewer possible victim, so the loop ends (ALL-R02).
+    """Schedule running requests in order (V1-P01, V1CP-R03). Preempt those admitted last, so that
+    the first always makes progress (ALL-R06). A request is preempted only if too few blocks are
+    free (V1-R05). Each retry has one possible victim less, so the loop ends (ALL-R02).
 
     The cheat-sheet: A) RUNNING: n = clamp(num_tokens - num_computed, budget, threshold);
     allocate_slots; None -> preempt running.pop(); retry; commit; budget -= n.
@@ -85,7 +85,7 @@ def advance_running(
         grown = kv_cache.grow(config, plan.pool, sequence, tokens)
         while grown is None:
             victim = pick(config, plan)
-            if config.loads and connector.written_still(plan.in_flight, victim):
+            if config.loads and connector.is_written(plan.in_flight, victim):
                 return plan  # preempting it would free no block now (V1-R24)
             # Under the priority policy, the victim may be in front of this request, which then
             # moves up by one place.
@@ -115,7 +115,7 @@ def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTE
     for sequence in (*plan.parked, *plan.waiting):
         if plan.budget <= 0 or len(plan.running) >= slots:
             return plan
-        still_computed = plan.in_flight and in_flight.computed_still(plan.in_flight, sequence)
+        still_computed = plan.in_flight and in_flight.is_still_computed(plan.in_flight, sequence)
         if still_computed or queue.lacks_adapter_slot(config, plan, sequence):
             plan = plan._replace(waiting=queue.set_aside(plan.waiting, sequence))
             continue
@@ -159,7 +159,7 @@ def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTE
         admitted = admit(config, plan.pool, sequence, hit, loaded + tokens, bool(plan.running))
         if admitted is None:
             if sequence.needs:
-                plan = plan._replace(encoder=encoder.refused(plan.encoder, sequence, plan.running))
+                plan = plan._replace(encoder=encoder.refuse(plan.encoder, sequence, plan.running))
             return plan
         if config.loads_in_step:
             joined, pool = admitted
@@ -171,8 +171,8 @@ def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTE
 
 
 def behind(config: VllmConfig, sequence: Sequence) -> int:
-    """Return how many tokens a running request has to compute, including drafts; 0 if it waits for
-    a token in flight (V1-R06)."""
+    """Return how many tokens a running request has to compute, including drafts. Return 0 if it
+    waits for a token in flight (V1-R06)."""
     if sequence.promised and in_flight.passed_over(config, sequence):
         return 0
     if sequence.held:  # V1-R97
@@ -225,7 +225,9 @@ def preempt(config: VllmConfig, plan: Plan, victim: Sequence) -> Plan:
         others,
         (*plan.preempted, victim.id),
         *(plan.in_flight, plan.parked, plan.leaving),
-        encoder.taken_back(plan.encoder, victim, plan.running) if victim.inputs else plan.encoder,
+        encoder.take_back_inputs(plan.encoder, victim, plan.running)
+        if victim.inputs
+        else plan.encoder,
     )
 
 
@@ -236,7 +238,8 @@ def arrive(config: VllmConfig, state: State, newcomer: Sequence) -> State:
 
 
 def abort(config: VllmConfig, state: State, request_id: str) -> State:
-    """Remove a request, wherever it is. Ids of unknown or finished requests have no effect."""
+    """Remove a request from whichever queue it is in. Ids of unknown or finished requests have no
+    effect."""
     sequence = find(state.waiting + state.running + state.parked, request_id)
     if sequence is None:
         return state
@@ -272,7 +275,7 @@ def carry_out(
             for sequence in plan.running
         ]
     )
-    flight = tokens_on_their_way(running, plan.scheduled)
+    flight = tokens_in_flight(running, plan.scheduled)
     state = state._replace(
         waiting=plan.waiting,
         running=in_flight.set_off(config, running, flight) if several else running,
@@ -287,12 +290,12 @@ def carry_out(
     places: dict[str, int] = {}
     if several:
         reports = in_flight.completes(config, state, bool(flight))
-        state, flight = in_flight.arrived(config, state, bool(flight))
+        state, flight = in_flight.complete_oldest(config, state, bool(flight))
         places = in_flight.places(config, state, flight)
     else:
         state = state._replace(in_flight=())
     if config.loads and flight:
-        state = connector.written(config, state)
+        state = connector.finish_write(config, state)
     failed: dict[str, str] = {}
     if config.loads_in_step:
         state, flight, failed = connector.fall_back(config, state, flight, plan.running)
@@ -301,14 +304,14 @@ def carry_out(
     if config.loads and reports:
         state, failed = connector.fail(config, state)
         finished |= failed
-        state = connector.steps_on(config, state)
+        state = connector.count_down(config, state)
     seen = observe(config, state, kind, plan, emitted, finished)
     if several:
         seen["emitted_at"] = {name: places[name] for name in emitted if name in places}
     return state, seen
 
 
-def tokens_on_their_way(computing: Iterable[Sequence], scheduled: Mapping[str, int]) -> Flight:
+def tokens_in_flight(computing: Iterable[Sequence], scheduled: Mapping[str, int]) -> Flight:
     """Return, for each request, the token that the decision will yield, or None if some of the
     request's known tokens remain uncomputed (V1-R19). Tokens computed beyond the known ones are
     drafts."""
@@ -332,14 +335,14 @@ def complete(
     known = {}
     for request_id, coming in flight.items():
         if config.encodes:
-            state = encoder.passed(config, state, request_id)
+            state = encoder.release_passed(config, state, request_id)
         sequence = find(state.running, request_id) or find(state.waiting, request_id)
         if sequence is None or coming is None:
             continue
         remaining = sequence.output_len - sequence.generated
         emitted[sequence.id] = 1
         if sequence.promised:
-            sequence = in_flight.delivered(sequence, coming)
+            sequence = in_flight.deliver(sequence, coming)
         if config.drafts:
             drafts = speculation.proposed(coming)
             emitted[sequence.id] = min(1 + speculation.right(sequence, drafts), remaining)
@@ -360,7 +363,7 @@ def complete(
                 state = state._replace(
                     outputs=encoder.release_outputs(state.outputs, sequence, state.running)
                 )
-            state = (connector.sent if config.loads else free)(config, state, sequence)
+            state = (connector.send_or_free if config.loads else free)(config, state, sequence)
     running, waiting = changed(state.running, known), changed(state.waiting, known)
     return state._replace(running=running, waiting=waiting), emitted, finished
 

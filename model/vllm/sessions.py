@@ -30,18 +30,18 @@ def step(
     """Make one decision and complete it. Between two turns, a session waits (V1-I1), and the
     observation lists it as parked."""
     state = state._replace(
-        parked=tuple([closer(sequence) for sequence in state.parked]),
-        waiting=tuple([closer(sequence) for sequence in state.waiting]),
+        parked=tuple([count_down(sequence) for sequence in state.parked]),
+        waiting=tuple([count_down(sequence) for sequence in state.waiting]),
     )
     plan = decide(config, state, revision)
     state, seen = scheduler.carry_out(config, state, plan, abort_inside, revision)
     for sequence in (*state.running, *state.waiting):
         if sequence.turns and sequence.generated == sequence.output_len - 1:
-            over = ended(sequence)
-            state = revision.queue_session(taken_out(state, sequence.id), over)
+            over = end_turn(sequence)
+            state = revision.queue_session(remove(state, sequence.id), over)
             if over.computed:
                 seen["computed"][over.id] = over.computed
-    state, line = holding(state), in_line(config, state)
+    state, line = with_holders(state), in_line(config, state)
     names = [sequence.id for sequence in (*state.running, *line)]
     if config.enable_prefix_caching:
         # A session may begin and end a turn in one step.
@@ -56,15 +56,15 @@ def step(
     }
 
 
-def closer(sequence: Sequence) -> Sequence:
+def count_down(sequence: Sequence) -> Sequence:
     """Return a session that has waited one step more for its next input. If the input is due, begin
     the next turn."""
     if sequence.awaits is None:
         return sequence
-    return sequence._replace(awaits=sequence.awaits - 1) if sequence.awaits else begun(sequence)
+    return sequence._replace(awaits=sequence.awaits - 1) if sequence.awaits else new_turn(sequence)
 
 
-def begun(sequence: Sequence) -> Sequence:
+def new_turn(sequence: Sequence) -> Sequence:
     """Return a session at the beginning of its next turn. Only the tokens of the new input are to
     be computed (V1-R45)."""
     turn, *others = sequence.turns
@@ -78,9 +78,9 @@ def begun(sequence: Sequence) -> Sequence:
     )
 
 
-def taken_out(state: State, name: str) -> State:
-    """Return the state without a session whose turn has ended. A token that was decided ahead is
-    discarded when it arrives (V1-R45)."""
+def remove(state: State, name: str) -> State:
+    """Return the state after removing a session whose turn has ended from the queues. A token that
+    was decided ahead is discarded when it arrives (V1-R45)."""
     flights = [
         {other: coming for other, coming in flight.items() if other != name}
         for flight in state.in_flight
@@ -89,9 +89,9 @@ def taken_out(state: State, name: str) -> State:
     return state._replace(running=running, waiting=waiting, in_flight=tuple(flights))
 
 
-def ended(sequence: Sequence) -> Sequence:
+def end_turn(sequence: Sequence) -> Sequence:
     """Return a session after a turn has ended. The turn's last token is dropped, even if it was
-    computed ahead; the other tokens count as prompt from now on (V1-R45)."""
+    computed ahead. From now on, the other tokens count as prompt (V1-R45)."""
     kept = sequence.generated - 1
     content = (*sequence.content, (f"out:{sequence.id}", kept)) if kept else sequence.content
     delay = sequence.turns[0].delay
@@ -104,12 +104,12 @@ def ended(sequence: Sequence) -> Sequence:
         awaits=delay,
         aside=False,
     )
-    return begun(waits) if delay is None else waits
+    return new_turn(waits) if delay is None else waits
 
 
 def decide(config: VllmConfig, state: State, revision: Revision) -> Plan:
     """Return the decision of a step. A session is not scheduled before its next input arrives
-    (V1-R44); until then, it keeps its slot (V1-R46)."""
+    (V1-R44). Until then, it keeps its slot (V1-R46)."""
     config, state = revision.begin(config, state)
     plan = scheduler.advance_running(config, Plan.of(config, state), revision=revision)
     later = [sequence for sequence in (*plan.parked, *plan.waiting) if sequence.awaits is not None]
@@ -129,7 +129,7 @@ def decide(config: VllmConfig, state: State, revision: Revision) -> Plan:
         parked = tuple([line[held.id] for held in plan.parked if held.id in line])
         waiting = tuple([line[held.id] for held in plan.waiting if held.id in line])
         after = after._replace(parked=parked, waiting=waiting)
-    decided: Plan = holding(after)
+    decided: Plan = with_holders(after)
     return decided
 
 
@@ -150,8 +150,8 @@ def last_holder(plan: Plan) -> Sequence | None:
 
 
 def give_back(config: VllmConfig, plan: Plan, sequence: Sequence) -> Plan:
-    """Return the plan after a waiting session has lost its blocks. Otherwise, sessions could wait
-    for one another's blocks forever (V1-R48). The session keeps its place."""
+    """Return the plan after a waiting session has given its blocks back. If none did, sessions
+    could wait for one another's blocks forever (V1-R48). The session keeps its place."""
     lost, parked = sequence.rewound()._replace(aside=False), without(plan.parked, sequence.id)
     if sequence.aside or len(parked) < len(plan.parked):
         waiting = queue.put_back(config, without(plan.waiting, lost.id), lost)
@@ -163,17 +163,17 @@ def give_back(config: VllmConfig, plan: Plan, sequence: Sequence) -> Plan:
         waiting=waiting,
         preempted=(*plan.preempted, lost.id),
     )
-    given_back: Plan = holding(plan)
+    given_back: Plan = with_holders(plan)
     return given_back
 
 
-def holding(state: Any) -> Any:
-    """Return the state, or the plan, with the waiting sessions that hold blocks added to `leaving`,
-    because these sessions are neither running nor parked."""
+def with_holders(state: Any) -> Any:
+    """Return the state, or the plan, with the waiting sessions that have blocks added to `leaving`.
+    They must be added because they are neither running nor parked."""
     held = tuple([sequence for sequence in state.waiting if sequence.blocks])
     return state._replace(leaving=held)
 
 
 def abort(config: VllmConfig, state: State, request_id: str) -> State:
-    aborted: State = holding(scheduler.abort(config, state, request_id))
+    aborted: State = with_holders(scheduler.abort(config, state, request_id))
     return aborted

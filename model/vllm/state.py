@@ -13,7 +13,7 @@ EOS: Segment = ("end of sequence", 1)  # the last token of an answer that stops 
 
 class Coming(NamedTuple):
     """A token in flight: its position in the request's output, from 0; the drafts computed before
-    it; and how many of them the drafter `proposed`."""
+    it; and how many of these drafts the drafter `proposed`."""
 
     place: int
     drafts: int = 0
@@ -136,12 +136,7 @@ class Sequence(sequence.Sequence, frozen=True):
 class Cadence(NamedTuple):
     """When prompts may be computed, with a `prefill_schedule_interval`.
 
-    Attributes:
-        left: how many steps with computation may hold prefills back.
-        crowded: whether the last step that held none back left requests waiting, apart from those
-            in `aside`, which could not run.
-        prefilling: the running requests whose last step left known tokens uncomputed.
-        holds: whether the current step holds prefills back.
+    holds: whether the current step holds prefills back.
     """
 
     left: int = 0

@@ -11,14 +11,14 @@ from .queue import Plan
 from .state import State
 
 
-def tell(
+def add_message(
     config: VllmConfig, before: State, plan: Plan, after: State, seen: dict[str, Any]
 ) -> tuple[State, dict[str, Any]]:
     """Return the state, and the observation of a step with the message to the worker.
 
     For a request that continues (V1-R70), the message contains the new blocks (V1-R71) and the
-    number of computed tokens (V1-R72); the first stage of a pipeline also gets the tokens (V1-R73).
-    A request that joins is sent whole, and one that no longer runs is dropped (V1-R74).
+    number of computed tokens (V1-R72). The first stage of a pipeline also gets the tokens (V1-R73).
+    A request that joins is sent in full, and one that no longer runs is dropped (V1-R74).
     """
     ran = {request.id: request for request in before.running}
     for name in plan.preempted:

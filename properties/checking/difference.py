@@ -1,7 +1,7 @@
 """Differences between two targets that got the same requests, classified by how serious they are.
 
-A step may differ in many fields. The most serious of them decides the class of the difference. Two
-differences in the same fields of that class count as one, whatever the values.
+A step may differ in many fields. The class of the difference is that of the most serious field. Two
+differences count as one if the same fields of that class differ, whatever the values are.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ CAUSES = ("scheduled", "preempted", "paused")
 SHOWN_MEMBERS = 12
 # The classes, the most serious first, each with its meaning.
 CLASSES: Mapping[str, str] = {
-    CRASH: "one raises or dies, the other does not",
+    CRASH: "one of them crashes, the other does not",
     HANG: "one does not answer in time, the other does",
     REFUSAL: "one accepts a request, an abort or a configuration that the other refuses",
     DECISION: "which requests run, which wait, and how much is computed",
@@ -61,7 +61,8 @@ class Difference(NamedTuple):
 
 
 def of_steps(number: int, first: Step, second: Step) -> Difference | None:
-    """Return how two steps differ in the fields that both show; None if these fields are equal."""
+    """Return how two steps differ in the fields that both show, or None if these fields are
+    equal."""
     fields = tuple(differing(first, second))
     if not fields:
         return None
@@ -70,16 +71,16 @@ def of_steps(number: int, first: Step, second: Step) -> Difference | None:
     grave = [field for field in fields if classes[field.field] == kind]
     words = tuple(f"{field.field}: {in_words(field)}" for field in grave)
     return Difference(
-        kind, f"{kind}: {_same(grave)}", number, "; ".join(words), fields, words, (first, second)
+        kind, f"{kind}: {_cause(grave)}", number, "; ".join(words), fields, words, (first, second)
     )
 
 
-def _same(grave: Sequence[Differing]) -> str:
-    """Return the fields that cause the difference; two differences with the same result count as
+def _cause(grave: Sequence[Differing]) -> str:
+    """Return the fields that cause the difference. Two differences for which this is equal count as
     one.
 
-    If the steps schedule different requests or numbers of tokens, their queues, kinds and emitted
-    tokens differ only as a consequence.
+    If the steps schedule different requests or numbers of tokens, then their queues, kinds and
+    emitted tokens differ only as a consequence.
     """
     by_name = {field.field: field for field in grave}
     causes = [name for name in by_name if name in CAUSES] or list(by_name)
@@ -119,7 +120,10 @@ def _order_only(field: Differing) -> bool:
 def in_words(field: Differing) -> str:
     if _order_only(field):
         return f"in the order {plain(field.first)} on A, {plain(field.second)} on B"
-    first, second = only(field.first, field.second), only(field.second, field.first)
+    first, second = (
+        without_shared(field.first, field.second),
+        without_shared(field.second, field.first),
+    )
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         return _of_mappings(first, second)
     if isinstance(first, tuple):
@@ -128,8 +132,8 @@ def in_words(field: Differing) -> str:
     return f"{plain(first)} on A, {plain(second)} on B"
 
 
-def only(value: Any, other: Any) -> Any:
-    """Return only the entries that the other side lacks; return numbers and words unchanged."""
+def without_shared(value: Any, other: Any) -> Any:
+    """Return the entries that the other side lacks. Return numbers and words unchanged."""
     if isinstance(value, list) and isinstance(other, list):  # the pairs of `scheduled`, in order
         value, other = dict(value), dict(other)
     if isinstance(value, Mapping) and isinstance(other, Mapping):
@@ -152,7 +156,7 @@ def _of_mappings(first: Mapping[str, Any], second: Mapping[str, Any]) -> str:
 
 
 def plain(value: Any) -> str:
-    """Return a field's value as readable text; long lists of blocks are shortened."""
+    """Return a field's value as readable text, with long lists of blocks shortened."""
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {plain(item)}" for name, item in value.items()) or "none"
     if isinstance(value, list | tuple):

@@ -1,8 +1,8 @@
-"""Two targets used as one: both get the same operations and are compared step by step.
+"""Two targets that are used as one: both get the same operations, and their steps are compared.
 
-The pair returns the answers of its first target, so the state machine, replay and shrinking can
-drive a pair like any other target. If the answers differ, the pair records the difference and the
-run continues.
+The pair returns the replies of its first target, so it can be driven by the state machine, replayed
+and shrunk like any other target. If the replies differ, the pair records the difference and the run
+continues.
 """
 
 from collections import Counter, deque
@@ -28,7 +28,7 @@ from .difference import (
     of_steps,
 )
 from .lockstep import shown
-from .session import CONTEXT_STEPS, CRASHES_AND_HANGS, ask
+from .session import CONTEXT_STEPS, CRASHES_AND_HANGS, call_target
 from .translation import translated
 
 NAMES = ("A", "B")
@@ -71,15 +71,7 @@ class Refused(NamedTuple):
 class Coverage:
     """The comparisons of a pair in all its runs, and the comparisons that were not possible.
 
-    Attributes:
-        steps: the number of steps that were compared in runs with at least one request; all other
-            steps are idle.
-        fields: for each field, the number of compared steps in which both showed it.
-        events: how often each event occurred in the first target.
-        both_failed: number of runs in which both crashed or hung in the same way.
-        refused: configurations that only one side refuses, the first of each shape.
-        cannot_abort: why one of the targets cannot abort a request before a step (key False) or
-            inside one (key True); empty if both can.
+    inside one (key True); empty if both can.
     """
 
     steps: int = 0
@@ -149,7 +141,7 @@ class DifferentialTarget:
         for name, side in zip(NAMES, self.sides, strict=True):
             try:
                 own = self._in_terms_of(side, system, revision, config)
-                reply = ask("start", side.target.start, side.system, side.revision, own)
+                reply = call_target("start", side.target.start, side.system, side.revision, own)
                 side.started = read_started(reply)
                 replies.append(reply)
             except (ConfigRefused, InputError) as refusal:
@@ -173,7 +165,8 @@ class DifferentialTarget:
         return {"ok": False, "error": "config", "message": reasons}
 
     def add(self, request: Mapping[str, Any]) -> Reply:
-        """Give both targets the request. If both refuse it, it does not become part of the run."""
+        """Add the request to both targets. If both refuse it, it does not become part of the
+        run."""
         self._requests.append(request["id"])
         first, second = self._both("add", lambda side: (side.target.add, request))
         if second is not None:
@@ -228,9 +221,9 @@ class DifferentialTarget:
         return first
 
     def _note(self, difference: Difference) -> bool:
-        """Record a difference; return whether it is the most serious of the run so far.
+        """Record a difference, and return whether it is the most serious of the run so far.
 
-        A difference does not count if it follows from an earlier one and is not more serious.
+        Ignore a difference that follows from an earlier one and is not more serious.
         """
         if difference.kind not in HARMLESS:
             self.together = False
@@ -287,7 +280,7 @@ class DifferentialTarget:
     ) -> tuple[Reply | None, TargetFault | None]:
         method, *args = call(side)
         try:
-            reply = ask(op, method, *args)
+            reply = call_target(op, method, *args)
             if isinstance(reply, Mapping) and reply.get("error") == "crashed":
                 read_ok(op, reply)
         except CRASHES_AND_HANGS as fault:
@@ -303,7 +296,7 @@ def _without_probe(step: Step) -> Step:
 
 
 class _Seen:
-    """Counts each event once, when it begins, and not again in every step that it lasts."""
+    """Counts each event once, when it begins, and not again in every step in which it lasts."""
 
     def __init__(self) -> None:
         self._hit: frozenset[str] = frozenset()

@@ -13,10 +13,10 @@ COMPARED = re.compile(r"(?:^|; )(\w+): target ")
 
 
 def shape(broken: Broken, requests: Iterable[str]) -> str:
-    """Return the rule and the wording of its message; `requests` are the ids of the scenario's
-    requests.
+    """Return the shape of a failure: the rule, and its message without numbers and names.
+    `requests` are the ids of the scenario's requests.
 
-    Two scenarios that break a rule with the same shape are the same failure: a corpus keeps the
+    Two scenarios that break a rule with the same shape have the same failure: a corpus keeps the
     smaller one, and a known deviation covers both. For lockstep, the shape consists of the
     differing fields.
     """

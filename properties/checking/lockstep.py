@@ -1,5 +1,5 @@
-"""Lockstep: the target must make the same decisions as the model of the same release, step by
-step."""
+"""Lockstep: in every step, the target must make the same decision as the model of the same
+release."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -80,9 +80,9 @@ class Differing(NamedTuple):
 def differing(seen: Step, other: Step) -> Iterator[Differing]:
     """Return the fields, shown by both, in which two steps differ.
 
-    Block numbers are names, so they are compared up to renaming. The exception is block 0, which
-    must be the same block in both if a step shows its padding, or shows only the blocks that it
-    writes. A request that a field does not list counts as having nothing computed, cached or held.
+    Block numbers are names, so they are compared up to renaming. Block 0 is an exception if a step
+    shows its padding, or shows only the blocks that it writes: then block 0 must be the same block
+    in both. A request that a field does not list counts as having nothing computed, cached or held.
     """
     pads = seen.left_pad_blocks is not None or other.left_pad_blocks is not None
     padding = {0: 0} if pads or seen.blocks is None or other.blocks is None else {}
@@ -104,10 +104,10 @@ def differences(seen: Step, model: Step) -> list[str]:
 
 
 def _unequal(seen: Step, other: Step) -> list[str]:
-    """Return the fields that are not literally equal; in most steps there are none.
+    """Return the fields that are not literally equal. In most steps there are none.
 
-    They include fields that may differ and still be equivalent: the order of the scheduled
-    requests, the tkv of steps of different kinds, and block names.
+    Some of these fields may still be equivalent: the order of the scheduled requests, the tkv of
+    steps of different kinds, and block names.
     """
     unequal = [field for field in COMPARED if getattr(seen, field) != getattr(other, field)]
     in_order = seen.kind == other.kind and list(seen.scheduled) == list(other.scheduled)

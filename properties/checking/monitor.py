@@ -81,7 +81,7 @@ class Monitor:
 
     def observe(self, step: Step, differences: Sequence[str] | None = None) -> list[Broken]:
         """Return the rules that this step breaks. `differences` are the differences from the
-        model's step; empty if no model runs alongside the target."""
+        model's step; there are none if no model runs alongside the target."""
         history, number = self.history, self.history.step
         history.give_up(step)
         broken, occurred = [], []
@@ -103,7 +103,7 @@ class Monitor:
         return broken
 
     def crashed(self, message: str) -> list[Broken]:
-        """Return the rules that the scheduler broke by raising instead of stepping."""
+        """Return the rules that the scheduler broke by raising an exception instead of stepping."""
         return self._fault(NEVER_CRASHES, message)
 
     def hung(self, message: str) -> list[Broken]:

@@ -1,4 +1,4 @@
-"""Record a target's answers and replay them, to compare a later version with them."""
+"""Record a target's replies and replay them, to compare a later version with them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,20 +9,21 @@ from ...model.faults import ConfigRefused, TargetBroken, TargetCrashed, TargetFa
 from ...model.replies import read_ok, read_started, read_step
 from ...model.target import Reply, Target
 from .differential_target import NO_REQUEST
-from .session import CRASHES_AND_HANGS, ask
+from .session import CRASHES_AND_HANGS, call_target
 
 Answer = tuple[str, dict[str, Any]]
 
 
 class RecordError(TargetFault):
-    """A recording does not fit the run, or is not a valid reply; `str()` is one line."""
+    """Raised if a recording does not fit the run, or contains an invalid reply. The message is one
+    line."""
 
 
 class Recorder:
-    """A target that keeps its answers since the last start in `answers`.
+    """A target that keeps its replies since the last start in `answers`.
 
-    A crash is an answer too, even if the process died or grew too large. A hang is recorded with
-    the seconds until it was noticed.
+    A crash counts as a reply, even if the process died or grew too large. A hang is recorded with
+    the number of seconds after which it was noticed.
     """
 
     def __init__(self, target: Target) -> None:
@@ -51,7 +52,7 @@ class Recorder:
 
     def _note(self, op: str, method: Any, *args: Any) -> Reply:
         try:
-            reply = ask(op, method, *args)
+            reply = call_target(op, method, *args)
         except TargetHung as fault:
             hung = {"message": str(fault), "seconds": fault.seconds}
             self.answers.append((op, {"ok": False, "error": "hung", **hung}))
@@ -65,10 +66,9 @@ class Recorder:
 
 
 class Recorded:
-    """A target that returns recorded answers, as long as it receives the recorded calls.
+    """A target that returns recorded replies, as long as it receives the recorded calls.
 
-    Its methods raise RecordError for any other call, and for a recorded answer that is not a valid
-    reply.
+    Its methods raise RecordError for any other call, and for a recorded reply that is not valid.
     """
 
     def __init__(self, answers: Sequence[Answer]) -> None:
@@ -124,11 +124,10 @@ class Recorded:
         return reply
 
     def _next(self, op: str) -> Reply:
-        """Return the next answer, skipping recorded aborts that this run does not make.
+        """Return the next reply. Skip recorded aborts that this run does not make.
 
-        Raises:
-            ConfigRefused: one of the skipped aborts had an effect, so this run would differ from
-                the recorded one.
+        Raise ConfigRefused if a skipped abort had an effect, because this run would then differ
+        from the recorded one.
         """
         while op != "abort" and self._left() and self._answers[self._place][0] == "abort":
             if self._answers[self._place][1].get("ok") is True:

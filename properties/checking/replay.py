@@ -59,14 +59,14 @@ def replay(
     """Run the scenario until every request has finished or a step breaks a rule.
 
     `watch` receives every step, and the run ends after `last_step`. `new` receives the rules that a
-    step breaks, and returns those that were not known to be broken; if there are none, the run
-    continues if possible. `begun` is called with the session before its first step. If `skipped` is
-    given, steps in which a model only waits for a request to arrive are skipped, and `skipped` is
-    called with the numbers of the first and the last of these steps. A run whose requests do not
-    finish within the bound of rule ALL-R06 stops there, whether or not that rule is among `rules`.
+    step breaks and returns those that were not known to be broken; if there are none, the run
+    continues if possible. `begun` is called with the session before its first step.
 
-    Raises:
-        InputError: the scenario's configuration is impossible, or `expect` names no field.
+    If `skipped` is given, steps in which a model only waits for a request to arrive are skipped,
+    and `skipped` is called with the numbers of the first and the last of these steps. A run whose
+    requests do not finish within the bound of rule ALL-R06 stops there, whether or not that rule is
+    among `rules`.
+
         ConfigRefused, TargetFault: the target cannot run the scenario.
     """
     _check_fields(scenario)
@@ -118,11 +118,11 @@ def replay(
 def client_actions(
     session: Session, scenario: Scenario, arrivals: list[Any], number: int
 ) -> list[Broken]:
-    """Perform the arrivals before a step, then its aborts, then its control events, in the
-    protocol's order; return the broken rules.
+    """Perform the client's actions before a step: first the arrivals, then the aborts, then the
+    control events. Return the broken rules.
 
-    `arrivals` holds the requests that have not arrived yet, in order; the function removes those of
-    this step.
+    `arrivals` contains the requests that have not arrived yet, in order. Those that arrive before
+    this step are removed from it.
     """
     broken: list[Broken] = []
     while arrivals and arrivals[0].arrival == number:

@@ -1,4 +1,5 @@
-"""A target under a monitor: every operation is passed on, and every step is judged."""
+"""A target under a monitor: every operation is passed on to the target, and every step is
+judged."""
 
 import traceback
 from collections import Counter, deque
@@ -81,7 +82,9 @@ class Session:
             TargetFault: the target does not start, or its reply is invalid.
         """
         self._target = target
-        self.started: Started = read_started(ask("start", target.start, system, revision, config))
+        self.started: Started = read_started(
+            call_target("start", target.start, system, revision, config)
+        )
         seen = observable(rules, revision, self.started.shows, config, system)
         held = keeps_step(system, revision, self.started.name, self.started.version)
         self.checked = [rule for rule in seen if held or rule.beside or rule.id != LOCKSTEP]
@@ -114,7 +117,7 @@ class Session:
         if self._names is not None:
             sent |= self._names.chosen(request, {*history.live, *history.aborts_to_report})
         try:
-            refusal = read_ok("add", ask("add", self._target.add, sent))
+            refusal = read_ok("add", call_target("add", self._target.add, sent))
         except CRASHES_AND_HANGS as fault:
             return self._fault(fault)
         if refusal is not None:
@@ -135,11 +138,12 @@ class Session:
         return []
 
     def abort(self, request_id: str, inside: bool) -> list[Broken]:
-        """Abort a request. If the target cannot abort, the run continues without the abort."""
+        """Abort a request. If the target does not support this, the run continues without the
+        abort."""
         try:
             name = request_id if self._names is None else self._names.of(request_id)
             args = (name, True) if inside else (name,)
-            unsupported = read_ok("abort", ask("abort", self._target.abort, *args))
+            unsupported = read_ok("abort", call_target("abort", self._target.abort, *args))
         except CRASHES_AND_HANGS as fault:
             return self._fault(fault)
         self.cannot_abort = unsupported is not None
@@ -152,12 +156,12 @@ class Session:
         return []
 
     def control(self, kind: str) -> list[Broken]:
-        """Perform a control event, if the target declares it; return the broken rules."""
+        """Perform a control event, if the target declares it. Return the broken rules."""
         if kind not in self.started.controls:
             self.left_out[kind] += 1
             return []
         try:
-            done = read_control(ask("control", self._target.control, kind))
+            done = read_control(call_target("control", self._target.control, kind))
         except CRASHES_AND_HANGS as fault:
             return self._fault(fault)
         self.monitor.control(kind, done)
@@ -182,7 +186,7 @@ class Session:
         """
         self._model_reply = None
         try:
-            reply = ask("step", self._target.step)
+            reply = call_target("step", self._target.step)
             if self._names is not None and "step" in reply:
                 reply = {**reply, "step": self._names.restored(reply["step"])}
             step = read_step(reply, self.started.observes)
@@ -216,8 +220,8 @@ class Session:
 
     @property
     def expected(self) -> Step | None:
-        """Return the model's last step, with only the fields that the target shows; None without a
-        model."""
+        """Return the model's last step, with only the fields that the target shows. Return None
+        without a model."""
         if self._model_reply is None:
             return None
         whole = read_step(self._model_reply, frozenset())
@@ -248,7 +252,7 @@ class Session:
 
     @property
     def stands_still(self) -> bool:
-        """Return whether the target is paused and has nothing left to do until it is resumed."""
+        """Return whether the target is paused and can do nothing until it is resumed."""
         history = self.monitor.history
         return history.pause_steps > history.features.idle_steps(history)
 
@@ -261,7 +265,7 @@ class Session:
         return target.at_rest
 
     def skip_to(self, number: int) -> int:
-        """Continue with the step of this number, because nothing happens in the steps before it."""
+        """Continue with the step of this number. Nothing happens in the steps before it."""
         self.monitor.history.step = number
         return number
 
@@ -288,12 +292,10 @@ class Session:
         return model if started["ok"] else None
 
 
-def ask(op: str, method: Any, *args: Any) -> Reply:
-    """Call a target. If the target runs in this process and raises, this counts as a crash of its
-    scheduler.
+def call_target(op: str, method: Any, *args: Any) -> Reply:
+    """Call a target. If the target runs in this process and raises an exception, this counts as a
+    crash of its scheduler.
 
-    Raises:
-        TargetFault: a fault of the target, or a crash.
         AdapterFault: the method does not take these arguments.
     """
     try:
@@ -323,8 +325,8 @@ class Names:
 
     def chosen(self, request: Request, unfinished: Collection[str]) -> dict[str, str]:
         """Return the fields to change when a request is sent to the target. The target sees the id
-        that the request reuses or, if an unfinished request has that id, another one.
-        """
+        that the request reuses. If an unfinished request still has that id, the target sees another
+        one."""
         taken = {self.of(name) for name in unfinished}
         name = request.sent_as or request.id
         if name in taken:
@@ -341,9 +343,9 @@ class Names:
         return self._ids.get(request, request)
 
     def restored(self, step: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a step with the scenario's names. An id stands for the newest request that has it,
-        except in the list of requests that the worker drops: there, it stands for the request that
-        had the id before this step."""
+        """Return a step with the scenario's names. An id stands for the newest request that has it.
+        In the list of requests that the worker drops, however, it stands for the request that had
+        it before this step."""
         seen = renamed(step, self._newest)
         if dropped := step.get("sent", {}).get("dropped"):
             seen["sent"] = {

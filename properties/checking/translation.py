@@ -13,7 +13,7 @@ LONG = 8_192  # tokens: more than a generated request has
 
 
 def optional_in_effect(system: str, revision: str, fixed: Mapping[str, Any]) -> frozenset[str]:
-    """Return the keys of `fixed` that are absent by default and have a value with an effect."""
+    """Return the keys of `fixed` that are absent by default and whose values have an effect."""
     optional = fixed.keys() - full_config(system, revision, {}).keys()
     return frozenset(key for key in optional if fixed[key] != _neutral(system).get(key))
 
@@ -32,9 +32,8 @@ def with_fixed(
 def fixed_for(system: str, revision: str, other: str, other_revision: str) -> dict[str, Any]:
     """Return values for the keys that only `system` has, such that it behaves like `other`.
 
-    Raises:
-        InputError: a key of one of the systems has no value without effect, so the two have no
-            configuration in common.
+    Raise InputError if a key of one of the systems always has an effect, so that the two have no
+    configuration in common.
     """
     keys, others = _keys(system, revision), _keys(other, other_revision)
     for name, own, against in ((system, keys, others), (other, others, keys)):

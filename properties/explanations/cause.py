@@ -25,12 +25,7 @@ class Bar(msgspec.Struct, frozen=True):
 class Cell(msgspec.Struct, frozen=True):
     """Consecutive blocks of the pool, from `first` to `last`, in the same state.
 
-    Attributes:
-        state: held, shared, free, lost, twice (both free and held), unwritten (read, but never
-            written), foreign (read, but holds other tokens). With `perhaps`, the block may or may
-            not be in this state, because only the number of such blocks is known.
-        owners: the requests that hold it, or the one that held it last.
-        holds: the tokens that were written to it, if that was observed.
+    holds: the tokens that were written to it, if that was observed.
     """
 
     first: int
@@ -57,8 +52,8 @@ class Curve(msgspec.Struct, frozen=True):
 
 
 class Need(msgspec.Struct, frozen=True):
-    """How much a request needs of some quantity to compute its next tokens, and how much of it the
-    step left free."""
+    """How much of some quantity a request needs to compute its next tokens, and how much of the
+    quantity the step left free."""
 
     what: str
     needs: int

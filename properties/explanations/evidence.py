@@ -1,9 +1,9 @@
 """Follow a run to find the cause of its failure.
 
-The evidence, not the rule, decides what is drawn. A step that crosses a limit is shown as a curve,
-a hit as a bar of its tokens, and a block that is lost or read by mistake as the pool. Everything
-else is shown as the requests, with what each of them needed and what was free. The numbers in the
-rule's message say which evidence matters, and the picture shows these numbers.
+The picture depends on the evidence and not on the rule. If a step crosses a limit, the picture is a
+curve; for a hit, it is a bar of tokens; for a block that is lost or read by mistake, it is the
+pool. In all other cases, it shows the requests, with what each of them needed and what was free.
+The evidence is chosen by the numbers in the rule's message, which the picture also shows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ DECISION = ("kind", "scheduled", "computed", "preempted", "tkv", "running", "fre
 class Evidence:
     """Follows one run, and explains at the end what caused its failure.
 
-    Pass its `begun` and `watch` to `replay`. It keeps only the decisions of earlier steps.
+    Pass `begun` and `watch` to `replay`. Of earlier steps, only the decisions are kept.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Evidence:
         self.follow(session.monitor.history, session.started.version)
 
     def follow(self, history: RunHistory[Any], version: str) -> None:
-        """Begin to follow a run; the content of its blocks is known only if no step has run yet."""
+        """Begin to follow a run. The content of its blocks is known only if no step has run yet."""
         self.history, self.version = history, version
         config = history.config
         if history.shadow is None and not history.step and "block_size" in config:
@@ -80,7 +80,7 @@ class Evidence:
                     del holders[next(iter(holders))]
 
     def cause(self, scenario: Scenario, broken: Sequence[Broken]) -> Cause | None:
-        """Return the cause of the first broken rule; None if the run never began."""
+        """Return the cause of the first broken rule, or None if the run never began."""
         if self.history is None or not broken:
             return None
         shown = self._before, self._last

@@ -1,5 +1,5 @@
-"""A run and the step in which it breaks a rule. All evidence is collected from these two, and so
-are the explanations that some systems add."""
+"""A run and the step in which it breaks a rule. All evidence is collected from these two. Some
+systems add explanations of their own."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,7 +42,7 @@ class Projected(NamedTuple):
 def projections(scenario: Scenario, version: str, steps: Sequence[Step]) -> list[Projected]:
     """Return the projections of a run, in the order of the steps, or nothing if they are unknown.
 
-    `version` is what the target reports: a revision of the model, or a release.
+    `version` is the version that the target reports: a revision of the model, or a release.
     """
     own: Callable[[Scenario, str, Sequence[Step]], Iterable[Projected]] | None
     own = part(scenario.system, "projections")
@@ -50,9 +50,9 @@ def projections(scenario: Scenario, version: str, steps: Sequence[Step]) -> list
 
 
 def explain(rule: str, scenario: Scenario, step: int, version: str) -> list[str]:
-    """Return sentences that explain how the rule came to break, or nothing if that is unknown.
+    """Return sentences that explain how the rule came to be broken, or nothing if that is unknown.
 
-    `version` is what the target reports: a revision of the model, or a release.
+    `version` is the version that the target reports: a revision of the model, or a release.
     """
     explainer: Callable[[str, Scenario, int, str], list[str]] | None
     explainer = part(scenario.system, "explain")
@@ -95,8 +95,8 @@ class Failure:
         self.is_progress = any(r.id == self.first.rule and r.kind == "progress" for r in rules)
 
     def holder(self, block: int, reader: str) -> tuple[str, int] | None:
-        """Return the last request other than `reader` that held a block, and the step in which it
-        did."""
+        """Return the last request, other than `reader`, that held a block, and the step in which it
+        held the block."""
         held = [holder for holder in self.holders.get(block, {}).items() if holder[0] != reader]
         return held[-1] if held else None
 
@@ -105,7 +105,7 @@ class Failure:
         return projections(self.scenario, self.version, self.steps)
 
     def facts(self) -> list[str]:
-        """Return sentences that the system adds to the picture of the cause."""
+        """Return sentences of the system that accompany the picture of the cause."""
         own: Callable[[Failure], Iterable[str]] | None = part(self.history.system, "facts")
         return [] if own is None else [*own(self)]
 
@@ -116,7 +116,8 @@ class Failure:
 
     @cached_property
     def lost(self) -> list[str]:
-        """Return the unfinished requests of the message that the target shows in no queue."""
+        """Return the unfinished requests that the message names and that are in none of the
+        target's queues."""
         last = self.last
         if not self.ended_by_it or "neither waiting" not in self.first.message:
             return []
@@ -125,7 +126,8 @@ class Failure:
         return [name for name in live if name not in queued and self.names(name)]
 
     def concerns(self, name: str) -> bool:
-        """Return whether the message names the request, or no request runs in the failing step."""
+        """Return whether the failure may be about this request: the message names it, or the
+        failing step runs no request."""
         return self.names(name) or (self.is_progress and name in self.history.live)
 
     def names(self, name: str) -> bool:

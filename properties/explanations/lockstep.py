@@ -2,9 +2,9 @@
 alongside it.
 
 Models are deterministic. A recording leaves only two things open: whether an abort came before a
-step or inside it, and how many tokens a request generates if the recording does not say so. For an
-abort, both branches are followed as long as they match; the number of tokens is known from the step
-in which the request ends.
+step or inside it, and how many tokens a request generates, if the recording does not say so. For an
+abort, both possibilities are followed as long as they match. The number of tokens is known from the
+step in which the request ends.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,15 +26,15 @@ MAX_BRANCHES = 32  # if there are more branches, an abort is taken as recorded
 
 
 class Branch(NamedTuple):
-    """A model's state before a step, and the requests to be aborted inside it."""
+    """A model's state before a step, and the requests that will be aborted inside it."""
 
     state: Any
     inside: tuple[str, ...] = ()
 
 
 class Departure(NamedTuple):
-    """The point where a run departs from a model: the step, the differences, and what the model
-    would have done in this step and the next."""
+    """The point at which a run departs from a model: the step, the differences, and what the model
+    would have done in this step and in the next."""
 
     step: int
     differences: tuple[str, ...]
@@ -82,7 +82,7 @@ class Match:
         self.branches = distinct(tried)
 
     def control(self, kind: str, done: bool) -> None:
-        """Record a control event; if the model answers it differently, the match ends."""
+        """Record a control event. If the model's reply is different, the match ends."""
         if self.departed is not None:
             return
         if kind not in self.model.controls:
@@ -100,7 +100,8 @@ class Match:
             self._depart(self.branches[0], (f"{kind}: done {done}, but {not done} in the model",))
 
     def observe(self, step: Step, ends: Sequence[str], open_ended: frozenset[str]) -> None:
-        """Follow the run's next step; `ends` are open-ended requests that stop in it."""
+        """Follow the next step of the run. `ends` lists the requests of open-ended length that end
+        in it."""
         if self.departed is not None:
             return
         matching = []
@@ -176,7 +177,7 @@ class Explainer:
 
     @property
     def best(self) -> Match | None:
-        """Return the longest match, or the first of equally long ones; None if there is no
+        """Return the longest match, or the first of equally long ones. Return None if there is no
         model."""
         return max(self.matches, key=lambda match: match.matched, default=None)
 
@@ -196,7 +197,7 @@ class Explainer:
             match.accept(request)
 
     def abort(self, request_id: str, inside: bool) -> None:
-        """Record an abort; it has no effect on a request that has ended."""
+        """Record an abort. It has no effect on a request that has ended."""
         open_time = self._live is None or request_id in self._live
         for match in self.matches:
             match.abort(request_id, inside, open_time=open_time)
@@ -233,8 +234,8 @@ def distinct(branches: Sequence[Branch]) -> list[Branch]:
 
 
 def _ended_alike(seen: Step, expected: Step, open_ended: frozenset[str]) -> Step:
-    """If the output length is unknown, replace the model's reason for an end with the target's,
-    since the last allowed token may also be an EOS."""
+    """If the output length is unknown, replace the model's reason for an end with the target's: the
+    last token that max_tokens allows may also be an EOS."""
     if not open_ended or not seen.finished or not expected.finished:
         return expected
     words = {

@@ -120,7 +120,7 @@ def _lost_or_doubled(
 
 
 def _taken(failure: Failure, name: str) -> int:
-    """Return how many blocks a request took in the step in which it gave all of its blocks up."""
+    """Return how many blocks a request took in the step in which it gave back all of its blocks."""
     before, account = failure.before, failure.history.requests.get(name)
     if before is None or account is None or before.group_blocks or name in tables(failure.last):
         return 0
@@ -142,8 +142,8 @@ def _does(failure: Failure, name: str) -> str:
 
 
 class Misread(NamedTuple):
-    """The request that finds tokens other than its own in a block, the tokens that the block holds,
-    and those that the request reads it for."""
+    """A request that reads a block with other tokens in it, the tokens in the block, and the tokens
+    that the request expects there."""
 
     reader: str
     present: str
@@ -210,8 +210,8 @@ def _blocks(numbers: Sequence[int]) -> str:
 
 
 def tables(step: Step | None) -> dict[str, list[int]]:
-    """Return the blocks that each request holds, in all groups. Blocks that have slid out of a
-    window, shown as 0, are left out."""
+    """Return the blocks that each request holds, in all groups, without blocks that have slid out
+    of a window (shown as 0)."""
     if step is None:
         return {}
     found = {name: [*table] for name, table in (step.blocks or {}).items()}
@@ -231,7 +231,7 @@ def _owners(step: Step | None) -> dict[int, list[str]]:
 def _all_numbers(
     seen: Mapping[int, object], owners: Mapping[int, object], size: int | None
 ) -> Sequence[int]:
-    """Return the numbers of the blocks of a pool, which begin at 1 if block 0 is never handed
+    """Return the numbers of the blocks of a pool. They begin at 1 if block 0 is never handed
     out."""
     known = sorted({*seen, *owners})
     if size is None:
@@ -241,7 +241,7 @@ def _all_numbers(
 
 
 def _joined(cells: Sequence[Cell]) -> list[Cell]:
-    """Return the cells; in a large pool, merge neighbours in the same state."""
+    """Return the cells. In a large pool, merge neighbours that are in the same state."""
     if len(cells) <= ALONE:
         return list(cells)
     merged: list[Cell] = []

@@ -1,4 +1,4 @@
-"""The cause of a wrong hit or a crossed limit: tokens in a bar, or a curve."""
+"""Explain a wrong hit by a bar of tokens, and a crossed limit by a curve."""
 
 import re
 
@@ -20,8 +20,8 @@ def hit_cause(failure: Failure) -> Cause | None:
         if not failure.names(name):
             continue
         others = [other for other in failure.history.kin(request) if other is not request]
-        source = max(others, key=lambda other: _of(request, other), default=None)
-        known = max(request.recompute_from, _of(request, source) if source else 0)
+        source = max(others, key=lambda other: _shared_with(request, other), default=None)
+        known = max(request.recompute_from, _shared_with(request, source) if source else 0)
         if hit > known:
             return _never_computed(failure, request, hit, known, source)
         due = [number for number in failure.numbers if hit < number <= known]
@@ -31,8 +31,8 @@ def hit_cause(failure: Failure) -> Cause | None:
 
 
 def _hits(failure: Failure) -> dict[str, int]:
-    """Return the prefix hits of the step. If a request ends in it, its hit is no longer shown, and
-    is inferred from its tokens."""
+    """Return the prefix hits of the step. If a request ends in the step, its hit is no longer
+    shown, and is computed from its tokens."""
     step, requests = failure.last, failure.history.requests
     gone = [name for name in step.finished or () if name in requests and name in step.scheduled]
     unseen = {name: requests[name].computed - step.scheduled[name] for name in gone}
@@ -162,6 +162,6 @@ def _joined_last(failure: Failure) -> list[str]:
     return []
 
 
-def _of(request: RequestHistory, other: RequestHistory) -> int:
-    """Return how many leading tokens of a request the other request has computed."""
+def _shared_with(request: RequestHistory, other: RequestHistory) -> int:
+    """Return how many of the first tokens of a request the other request has computed."""
     return min(in_common(request, other), other.max_computed)

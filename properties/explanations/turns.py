@@ -1,6 +1,6 @@
 """Explain every other failure by showing which requests computed tokens in each step, and what the
-others lacked. If there is nothing to say about that, the sentences say what the requests in the
-message did last."""
+others lacked. If there is nothing to say about that, say what the requests in the message did last.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -137,7 +137,9 @@ def _reasons(failure: Failure, rows: Sequence[Row]) -> Iterator[str]:
     for row in waiting:
         lacks = any(need.needs > need.free for need in row.needs)
         if lacks or (failure.ended_by_it and (row.is_named or _standstill(failure))):
-            words = _in_words(row, _ahead(failure, row, waiting), _known_prefix(failure, row))
+            words = _in_words(
+                row, _blocker_in_front(failure, row, waiting), _known_prefix(failure, row)
+            )
             alike.setdefault((_since(failure, row.request), words), []).append(row.request)
     for (since, words), alike_names in [*alike.items()][:NAMED]:
         verb = "gets nothing from here on" if since < len(failure.steps) else "is next"
@@ -212,8 +214,9 @@ def _arrival(failure: Failure, name: str) -> int:
 
 
 def _plausible(failure: Failure, account: RequestHistory) -> Iterator[Need]:
-    """Yield what a request needs. If the rule found that there is room, leave out every need that
-    exceeds the free amount: unlike the rule, these needs ignore prefix hits."""
+    """Yield what a request needs. If the rule found that there is room, leave out each need that
+    exceeds the free amount: these needs include tokens of prefix hits, which the rule does not
+    count."""
     has_room = "although" in failure.first.message and failure.names(account.id)
     yield from (n for n in _needs(failure, account) if n.needs <= n.free or not has_room)
 
@@ -261,8 +264,8 @@ def _needs(failure: Failure, account: RequestHistory) -> Iterator[Need]:
         yield Need("tokens of the budget", turn, unspent)
 
 
-def _ahead(failure: Failure, row: Row, waiting: Sequence[Row]) -> str:
-    """Return the first request in the queue if it is in front of this one and does not fit."""
+def _blocker_in_front(failure: Failure, row: Row, waiting: Sequence[Row]) -> str:
+    """Return the first request in the queue, if it is in front of this one and does not fit."""
     queue = failure.last.waiting or ()
     short = {r.request for r in waiting if any(need.needs > need.free for need in r.needs)}
     first = queue[0] if queue and queue[0] in short else ""
@@ -270,8 +273,8 @@ def _ahead(failure: Failure, row: Row, waiting: Sequence[Row]) -> str:
 
 
 def _known_prefix(failure: Failure, row: Row) -> str:
-    """Return words for the tokens that an unstarted request shares with one that has computed them;
-    nothing without a prefix cache."""
+    """Describe the tokens that an unstarted request shares with a request that has computed them.
+    Return "" without a prefix cache."""
     account = failure.history.requests[row.request]
     if account.started or not caches(failure.config):
         return ""
@@ -317,8 +320,8 @@ def _free_words(row: Row) -> str:
 
 
 def last_events(failure: Failure) -> list[str]:
-    """Return a sentence for each request that the message names: the last event before the failing
-    step. The sentences are in order of steps."""
+    """Return a sentence for each request that the message names, about its last event before the
+    failing step. The sentences are in order of steps."""
     named = [request.id for request in failure.scenario.requests if failure.names(request.id)]
     events = [event for name in named[:NAMED] for event in _last_event(failure, name)]
     return [f"step {number}: {words}" for number, words in sorted(events)]
@@ -344,16 +347,18 @@ def _last_event(failure: Failure, name: str) -> Iterator[tuple[int, str]]:
             yield number, f"{name} computes {_tokens(tokens)}{_of(computed, account.prompt)}"
             return
     if hit := (failure.last.prefix_hit or {}).get(name):
-        yield from _found(failure, account, hit)
+        yield from _source_of_hit(failure, account, hit)
     for request in failure.scenario.requests:
         if request.id == name and request.arrival < failing:
             yield request.arrival, _arrives(request)
             return
 
 
-def _found(failure: Failure, account: RequestHistory, hit: int) -> Iterator[tuple[int, str]]:
-    """Yield the step in which another request computed the tokens that this one found, and a
-    sentence."""
+def _source_of_hit(
+    failure: Failure, account: RequestHistory, hit: int
+) -> Iterator[tuple[int, str]]:
+    """Yield a step and a sentence: in this step, another request computed the tokens that this one
+    found."""
     others = [other for other in failure.history.kin(account) if other is not account]
     source = max(others, key=partial(in_common, account), default=None)
     if source is not None and in_common(account, source) >= hit:

@@ -14,8 +14,9 @@ Config = Mapping[str, Any]
 
 
 def alone(config: Config, request: RequestHistory) -> int:
-    """Return the most steps that one request can take: for each token, as many as there can be
-    decisions in flight. In the worst case, the scheduler splits a prompt into single tokens."""
+    """Return the largest number of steps that a request can take. In the worst case, the scheduler
+    computes one token at a time, and each takes as many steps as there can be decisions in flight.
+    """
     steps = (request.prompt + request.max_tokens) * in_flight.depth(config)
     return steps + request.deferrals
 
@@ -23,12 +24,12 @@ def alone(config: Config, request: RequestHistory) -> int:
 def waits(
     config: Config, revision: str, first: RequestHistory, started: Sequence[RequestHistory]
 ) -> int | None:
-    """Return the most steps until all earlier requests have ended.
+    """Return the largest number of steps until all earlier requests have ended.
 
     In the worst case, each of these requests starts again once for each of the others, and runs
     only in every other step. There is no bound with more than two decisions in flight, since
-    preempted requests may overtake the first in line again and again. Nor is there one with a
-    connector, since all others may overtake it while it is loading.
+    preempted requests may overtake the first in line again and again. There is none with a
+    connector either, since all others may overtake a request while it is loading.
     """
     if config["order"] != "fcfs" or in_flight.depth(config) > 2 or loads.are_made(config):
         return None
@@ -54,9 +55,8 @@ def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
 
 
 def ahead(config: Config) -> int:
-    """Return the number of tokens beyond the known ones for which a request may have blocks: its
-    drafts and, if decisions are made ahead, the drafts of the previous decision and of the next
-    one."""
+    """Return for how many tokens beyond the known ones a request may have blocks: for its drafts
+    and, if decisions are made ahead, for the drafts of the previous and the next decision."""
     return speculation.drafts(config) * (3 if speculation.decides_ahead(config) else 1)
 
 

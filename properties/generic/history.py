@@ -13,14 +13,14 @@ from ..vllm.history.run import of
 
 
 class GenericFeatures(VllmFeatures):
-    """The features of any scheduler. Nothing is known about where it keeps cached tokens."""
+    """The features of any scheduler. Where a scheduler keeps cached tokens is unknown."""
 
     def may_forget(self, config: Mapping[str, Any]) -> bool:
         return not caches(config)
 
     def hit(self, history: RunHistory[Any], step: Step, account: RequestHistory) -> int | None:
-        """Return how many tokens a request finds in the cache or has loaded; None if unknown. The
-        scheduler decides how many loaded tokens a request uses."""
+        """Return how many tokens a request finds in the cache or has loaded, or None if that is
+        unknown. The scheduler decides how many of the loaded tokens a request uses."""
         shown, tokens = (step.computed or {}).get(account.id), step.scheduled.get(account.id)
         if account.started or not of(account).tokens_loading or tokens is None:
             return super().hit(history, step, account)

@@ -16,7 +16,7 @@ def starts_with_too_much(history: VllmRun, step: Step) -> str | None:
     for request in _starting(history, step):
         start = (step.computed or {})[request.id] - step.scheduled[request.id]
         cached = history.max_hit(step, request) if caches(history.config) else 0
-        loaded = loads.brought(history.config, request)
+        loaded = loads.tokens_loaded(history.config, request)
         if start > max(loaded, cached):
             return f"{request.id} starts with {start} tokens, but {loaded} were loaded"
     return None

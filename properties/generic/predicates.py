@@ -8,7 +8,7 @@ from functools import partial
 
 from ...model.observation import Step
 from ..history.prefix_hits import caches
-from ..rules.pool import blocks_for, found_again
+from ..rules.pool import blocks_for, must_be_found_again
 from ..rules.predicate import Predicate
 from ..vllm.history import speculation
 from ..vllm.history.request_history import VllmRequestHistory as RequestHistory
@@ -84,7 +84,7 @@ def emitted_too_early_or_late(history: RunHistory, step: Step) -> str | None:
     never computes more than its known tokens (GEN-R08)."""
     if history.features.depth(history.config) > 1 or speculation.drafts(history.config):
         return tokens_due.emitted_too_early_or_late(history, step)
-    for request, computed in _computing(history, step):
+    for request, computed in _computed_after(history, step):
         known, emitted = request.prompt + request.emitted, (step.emitted or {}).get(request.id, 0)
         if computed > known:
             return f"{request.id} has {computed} tokens computed, but {known} are known"
@@ -96,7 +96,7 @@ def emitted_too_early_or_late(history: RunHistory, step: Step) -> str | None:
 
 
 def one_is_computed_in_part(history: RunHistory, step: Step) -> bool:
-    return any(computed < request.prompt for request, computed in _computing(history, step))
+    return any(computed < request.prompt for request, computed in _computed_after(history, step))
 
 
 def counted_wrongly(history: RunHistory, step: Step) -> str | None:
@@ -132,7 +132,7 @@ def cut_although_off(history: RunHistory, step: Step) -> str | None:
     """With chunked prefill off, a step that schedules a request completes its prompt (GEN-R10)."""
     if history.config["enable_chunked_prefill"]:
         return None
-    for request, computed in _computing(history, step):
+    for request, computed in _computed_after(history, step):
         if computed < request.prompt:
             return (
                 f"{request.id} has {computed} of {request.prompt} prompt tokens computed after "
@@ -144,10 +144,10 @@ def cut_although_off(history: RunHistory, step: Step) -> str | None:
 def starts_unchunked(history: RunHistory, step: Step) -> bool:
     if history.config["enable_chunked_prefill"]:
         return False
-    return any(not request.started for request, _ in _computing(history, step))
+    return any(not request.started for request, _ in _computed_after(history, step))
 
 
-def _computing(history: RunHistory, step: Step) -> Iterator[tuple[RequestHistory, int]]:
+def _computed_after(history: RunHistory, step: Step) -> Iterator[tuple[RequestHistory, int]]:
     """Yield the scheduled requests that stay unfinished, each with its computed tokens after the
     step."""
     leaves = {*(step.finished or ()), *(step.preempted or ()), *history.aborts_inside}
@@ -211,7 +211,7 @@ def reaches_the_maximum(history: RunHistory, step: Step) -> bool:
 
 def overtaken(history: RunHistory, step: Step) -> str | None:
     """First come, first served: no request starts while an earlier one has never been scheduled
-    (GEN-R04). A request that can never run does not count."""
+    (GEN-R04). Requests that can never run do not count."""
     if history.config["order"] != "fcfs":
         return None
     waits: RequestHistory | None = None
@@ -272,7 +272,7 @@ def one_is_preempted(history: RunHistory, step: Step) -> bool:
 
 
 def _starting(history: RunHistory, step: Step) -> list[RequestHistory]:
-    """Return the scheduled requests, without those whose tokens a connector has loaded."""
+    """Return the scheduled requests, except those whose tokens a connector has loaded."""
     requests = [history.live[name] for name in step.scheduled if name in history.live]
     return [request for request in requests if not request.tokens_loading]
 
@@ -301,7 +301,7 @@ PREDICATES = {
     "GEN-R02": Predicate(too_many_at_once, slots_are_taken, reads=("scheduled",)),
     "GEN-R03": Predicate(too_long, reaches_the_maximum),
     "GEN-R04": Predicate(overtaken, one_starts_before_another),
-    "GEN-R11": found_again(_starting),
+    "GEN-R11": must_be_found_again(_starting),
     "GEN-R12": Predicate(more_than_its_life, one_takes_another_block, reads=("blocks",)),
     "GEN-R13": Predicate(preempts_for_nobody, one_is_preempted),
 }

@@ -75,9 +75,10 @@ SLOTS = 4  # requests in a batch, if their number is unbounded
 
 
 def configs(scale: Scale, revision: str) -> st.SearchStrategy[dict[str, Any]]:
-    """Draw configurations in which pool, budget or slots are the first limit to be reached.
+    """Draw configurations in which the pool, the budget or the slots are the first limit to be
+    reached.
 
-    Unlike the pool of a vLLM server, this pool need not have room for the longest request.
+    A vLLM server's pool must have room for the longest request; this pool need not.
     """
     return st.builds(_in_own_terms, vllm.configs(scale, "documented"), st.sampled_from((1, 1, 2)))
 
@@ -140,8 +141,8 @@ def steps_to_border(config: Config, history: RunHistory[Any]) -> int:
 
 
 def takes_priorities(config: Config) -> bool:
-    """Return whether requests have priorities. They have none if requests are served in order of
-    arrival, because priorities must not change this order."""
+    """Return whether requests have priorities. If requests are served in order of arrival, they
+    have none, because priorities must not change this order."""
     return bool(config["order"] == "any")
 
 

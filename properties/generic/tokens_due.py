@@ -16,8 +16,8 @@ from ..vllm.history.run import Coming, VllmRun, state_of
 def emitted_too_early_or_late(history: VllmRun, step: Step) -> str | None:
     """A decision computes only known tokens and proposed drafts. If decisions are made ahead,
     tokens in flight count as known. When the decision completes, it emits a token for each request
-    whose known tokens it has all computed. A request that was preempted in the meantime may lose
-    it."""
+    of which it has computed all known tokens. A request that was preempted in the meantime may lose
+    this token."""
     ahead = speculation.decides_ahead(history.config)
     for name, tokens in reached(history, step).items():
         request = history.live[name]
@@ -43,8 +43,8 @@ def reached(history: VllmRun, step: Step) -> dict[str, int]:
 
 
 def _completing(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, bool]]:
-    """Yield each request of the decision that completes, and whether the decision computed all of
-    its known tokens."""
+    """Yield each request of the decision that completes in this step, and whether the decision has
+    computed all of its known tokens."""
     flights = state_of(history).flights
     for name in completes(history, step):
         request = history.live.get(name)
@@ -57,8 +57,8 @@ def _completing(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHisto
 
 
 def _follows(history: VllmRun, request: VllmRequestHistory, coming: Coming | None) -> bool:
-    """Return whether the token follows from all tokens that are known when it arrives. It does not
-    if the request was preempted and started again before its token in flight arrived."""
+    """Return whether the token follows from all tokens that are known when it arrives. This is not
+    so if the request was preempted, and started again before its token in flight arrived."""
     if coming is None:
         return False
     return bool(speculation.drafts(history.config)) or coming.computed == (
@@ -67,8 +67,8 @@ def _follows(history: VllmRun, request: VllmRequestHistory, coming: Coming | Non
 
 
 def _reached(history: VllmRun, step: Step, name: str) -> int | None:
-    """Return how many tokens of a request are computed after the decision; None if its prefix hit
-    is unknown."""
+    """Return how many tokens of a request are computed after the decision, or None if its prefix
+    hit is unknown."""
     request = history.live.get(name)
     if request is None:
         return None
@@ -77,7 +77,7 @@ def _reached(history: VllmRun, step: Step, name: str) -> int | None:
 
 
 def _lost(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether a preemption may have dropped the token that is due."""
+    """Return whether a preemption may have dropped the token that the request should emit."""
     flights = state_of(history).flights
     due = sum(flight.get(request.id) is not None for flight in flights)
     return request.id in (step.preempted or ()) or due > request.tokens_in_flight

@@ -30,8 +30,8 @@ def fits_pool_and_budget(config: Config, prompt: int, max_tokens: int) -> bool:
 
 
 def nothing_surely(config: Config, prompt: int, max_tokens: int) -> bool:
-    """Return False: no document of the system says which requests it must accept, so no refusal is
-    judged."""
+    """Return False. No document of the system says which requests it must accept, so refusals are
+    not judged."""
     return False
 
 
@@ -41,21 +41,14 @@ def pool_limit(config: Config) -> list[int]:
 
 
 def no_limits(config: Config) -> list[int]:
-    """Return no bounds: no document of the system says which requests it refuses."""
+    """Return no bounds. No document of the system says which requests it refuses."""
     return []
 
 
 class Bounds(NamedTuple):
-    """A system's bounds.
+    """The bounds of a system.
 
-    Attributes:
-        alone: the most steps that a request still needs if no other request runs.
-        waits: the most steps until the first request in line is scheduled, behind the requests that
-            have started; None if unbounded.
-        together: the most steps of all requests together; `work` is the sum of the steps that each
-            request would need alone.
-        can_run: whether a target must not refuse a request with this prompt and max_tokens.
-        limits: the bounds on prompt + max_tokens - 1, in tokens.
+    limits: the bounds on prompt + max_tokens - 1, in tokens.
     """
 
     alone: Callable[[Config, Any], int]
@@ -70,8 +63,8 @@ class Bounds(NamedTuple):
 
 
 def in_chunks(config: Config, request: RequestHistory) -> int:
-    """Return the most steps of a request whose tokens are computed in chunks as large as the budget
-    or the threshold for long prompts.
+    """Return the largest number of steps of a request whose tokens are computed in chunks as large
+    as the budget or the threshold for long prompts.
 
     `computed` makes no difference, since a preempted request starts again.
     """
@@ -81,8 +74,8 @@ def in_chunks(config: Config, request: RequestHistory) -> int:
 
 
 def one_after_the_other(config: Config, work: int, requests: int) -> int:
-    """Return the most steps of all requests together if the earliest one is served in every
-    step."""
+    """Return the largest number of steps of all requests together, if the earliest request is
+    served in every step."""
     return work + 2 * requests + 2
 
 

@@ -27,8 +27,8 @@ def known_tokens(account: RequestHistory, more: int = 0) -> tuple[Segment, ...]:
 
 
 def coming_tokens(account: RequestHistory, more: int = 0) -> tuple[Segment, ...]:
-    """Return the tokens of a request, including those in flight (computed, but not yet in the
-    prefix cache)."""
+    """Return the tokens of a request, including those in flight: they are computed, but not in the
+    prefix cache yet."""
     in_flight = account.num_tokens - account.prompt - account.emitted
     return known_tokens(account, in_flight + more)
 
@@ -40,7 +40,7 @@ def held_by_others(
     *,
     of_prompts: bool = False,
 ) -> int:
-    """Return how many leading tokens of a request are in full blocks that another request has
+    """Return how many of the first tokens of a request are in full blocks that another request has
     computed. The request's last token does not count.
 
     With `of_prompts`, generated tokens do not count, since a cache may leave them out.
@@ -73,10 +73,10 @@ def surely_shared(
     *,
     of_prompts: bool = False,
 ) -> int:
-    """Return how many shared tokens every cache must find, even a cache that keeps only one of two
-    equal blocks.
+    """Return how many shared tokens a request must find in any cache, even in one that keeps only
+    one of two equal blocks.
 
-    Return 0 unless only the running requests ever filled such blocks, and each of them only once.
+    Return 0 if a request that does not run, or the same request twice, may have filled such blocks.
     """
     holders = [
         other for other in running if not other.preemptions and other.partition == request.partition
@@ -91,8 +91,8 @@ def surely_shared(
 
 
 def _has_filled(other: RequestHistory, request: RequestHistory, block: int) -> bool:
-    """Return whether `other` may itself have computed (not just found in the cache) a full block
-    that `request` could hit."""
+    """Return whether `other` may have computed, and not just found in the cache, a full block that
+    `request` could hit."""
     could = min(in_common(request, other), request.num_tokens - 1)
     filled = min(could, other.max_computed) // block * block
     return filled > other.prefix_hit or bool(filled and other.preemptions)

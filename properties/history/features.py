@@ -39,8 +39,8 @@ class Features:
     # Requests
 
     def can_never_run(self, config: Config, request: Request) -> bool:
-        """Return whether a feature of the request means that it can never run: by default, encoder
-        inputs, which only some systems support."""
+        """Return whether a feature of the request means that it can never run. By default, this is
+        so for encoder inputs, which only some systems support."""
         return bool(request.encoder_inputs)
 
     def as_sent(self, config: Config, request: Request) -> Request:
@@ -52,8 +52,8 @@ class Features:
         return False
 
     def of_requests(self, config: Config, requests: Sequence[Request]) -> dict[str, bool]:
-        """Return whether any request uses a feature, for each feature that only this system has and
-        that the configuration allows."""
+        """Return, for each feature that only this system has and that the configuration allows,
+        whether any of the requests uses it."""
         return {}
 
     def follows(self, config: Config) -> tuple[str, ...]:
@@ -68,20 +68,20 @@ class Features:
 
     def restarts(self, step: Step) -> bool:
         """Return whether the step may have preempted requests and restarted them with a hit,
-        without showing it."""
+        although it does not show this."""
         return step.preempted is None and not self.never_preempts
 
     def depth(self, config: Config) -> int:
-        """Return the number of decisions that can be in flight at once: 1 if each completes before
-        the next."""
+        """Return the number of decisions that can be in flight at once. It is 1 if each decision
+        completes before the next one is made."""
         return 1
 
     def completing(self, history: Run, step: Step) -> Container[str]:
         return step.scheduled
 
     def hit(self, history: Run, step: Step, account: RequestHistory) -> int | None:
-        """Return how many tokens a request finds in the cache if it starts in this step; None if
-        unknown."""
+        """Return how many tokens a request finds in the cache if it starts in this step, or None if
+        that is unknown."""
         aborted = account.id in history.aborts_inside
         return prefix_hits.tokens_hit(history.config, step, account, aborted)
 
@@ -107,7 +107,7 @@ class Features:
     def right_drafts(
         self, history: Run, step: Step, account: RequestHistory, tokens: int
     ) -> int | None:
-        """Return how many of these tokens are correct drafts; None for a request without drafts.
+        """Return how many of these tokens are correct drafts, or None for a request without drafts.
         `tokens` includes the prefix hit."""
         return None
 
@@ -169,12 +169,12 @@ class Features:
         """Record that a request has computed tokens, which `account.computed` already includes."""
 
     def decided(self, history: Run, step: Step) -> Any:
-        """Record the decision, and return what completes; the kernel passes it on to `emissions`
+        """Record the decision, and return what completes. The kernel passes this on to `emissions`
         and `emitted`."""
 
     def emissions(self, history: Run, step: Step, completes: Any) -> dict[str, int]:
-        """Return, for each request, how many tokens it emits in this step. The kernel calls this
-        only if the target does not show them."""
+        """Return, for each request, how many tokens it emits in this step. This is called only if
+        the target does not show them."""
         staying = history.live.keys() - history.aborts_inside
         accounts = [history.live[name] for name in step.scheduled if name in staying]
         return {request.id: 1 for request in accounts if request.computed >= request.num_tokens}
@@ -193,6 +193,7 @@ KERNEL = Features()
 
 
 def features_of(system: str) -> Features:
-    """Return the features of a registered system, or the kernel's if it has none of its own."""
+    """Return the features of a registered system. A system that has registered none has the
+    kernel's."""
     registered: Features | None = part(system, "features")
     return registered or KERNEL

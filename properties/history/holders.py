@@ -8,8 +8,9 @@ Tables = Mapping[str, Sequence[int]]
 
 class Holders:
     """Counts how often each block is listed, and updates the counts only for tables that changed.
-    Together, the tables may list many thousands of blocks, few of which change in a step. The
-    answers depend only on the tables, so copies of a history may share one object.
+
+    Together, the tables may list many thousands of blocks, but few of these change in a step. The
+    results depend only on the tables, so copies of a history may share one object.
     """
 
     def __init__(self) -> None:
@@ -22,7 +23,7 @@ class Holders:
         return len(self._times)
 
     def shared(self, tables: Tables) -> AbstractSet[int]:
-        """Return the blocks that are listed more than once; the result is valid until the next
+        """Return the blocks that are listed more than once. The result is valid until the next
         call."""
         self._follow(tables)
         return self._shared

@@ -1,14 +1,14 @@
-"""The full blocks of prompts that a prefix cache must still find, however its index and eviction
-work.
+"""The full blocks of prompts that a prefix cache must still find, no matter how it indexes and
+evicts blocks.
 
 A block keeps its content until it is handed out again. A client sees this, because the block then
 appears in a block table without being a hit. Only requests that leave in the same step can get
-blocks unseen. Unless the target shows which blocks the step writes, these may be any of the free
-blocks.
+blocks without the client seeing it. Unless the target shows which blocks the step writes, these may
+be any of the free blocks.
 
 An index may keep only one block for each content, the first or the last. So a cache is certain to
-find a content only while all its copies are intact. The cache may leave out generated tokens, and
-blocks of a decision in flight.
+find a content only while all of its copies are intact. The cache may leave out generated tokens,
+and blocks of a decision in flight.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -51,8 +51,9 @@ class KeptPrefixes:
         request: RequestHistory,
         among: Set[int] | None = None,
     ) -> int:
-        """Return how many tokens a request that starts in this step must find: whole blocks of its
-        prompt, without its last token. With `among`, only these blocks count."""
+        """Return how many tokens a request that starts in this step must find. They are in whole
+        blocks of its prompt, and its last token is not among them. With `among`, only these blocks
+        count."""
         others = (table for name, table in self._handed_out(history, step) if name != request.id)
         taken = {number for table in others for number in table}
         unseen = self._something_unseen(history, step, but=request.id)
@@ -113,8 +114,8 @@ class KeptPrefixes:
             self._complete(history, step)
 
     def _complete(self, history: Run, step: Step) -> None:
-        """Note that the blocks of the decision that completes are computed. The cache may discard
-        what a decision computes for a request that has ended or was preempted since."""
+        """Record that the blocks of the decision that completes are computed. If a request has
+        ended or was preempted since, the cache may discard what the decision computed for it."""
         for name in step.preempted or ():
             self.in_flight[name] = [[] for _ in self.in_flight.get(name, ())]
         ended = {name for name, reason in (step.finished or {}).items() if reason == "aborted"}
@@ -130,7 +131,7 @@ class KeptPrefixes:
                     self.places[content][number] = SURE
 
     def _handed_out(self, history: Run, step: Step) -> Iterable[tuple[str, tuple[int, ...]]]:
-        """Yield for each request the blocks that it received in this step and that are not hits."""
+        """Yield, for each request, the blocks that it received in this step, without hits."""
         before = _before(history)
         for name, table in (step.blocks or {}).items():
             known = before.get(name, ())
@@ -158,8 +159,8 @@ class KeptPrefixes:
         return table if written and len(table) == -(-computed // self.block_size) else ()
 
     def _something_unseen(self, history: Run, step: Step, but: str = "") -> bool:
-        """Return whether the step may have handed out blocks that it does not show, to a request
-        that left in this step, or that was preempted after it was scheduled in this step."""
+        """Return whether a request may have got blocks in this step that the step does not show.
+        Such a request left in this step, or was preempted after it was scheduled."""
         before, shown = _before(history), step.blocks or {}
         known = "any" if "order" in history.config else "fcfs"
         if step.preempted and history.config.get("policy", known) != "fcfs":
@@ -186,8 +187,8 @@ class KeptPrefixes:
         copies[number] = max(copies.get(number, MAYBE_GONE), state)
 
     def _drop(self, numbers: Iterable[int]) -> None:
-        """Note that these blocks now have different content, so no copy of their old content is
-        certain."""
+        """Record that these blocks now have different content, so that no copy of their old content
+        is certain."""
         for number in tuple(numbers):
             content = self.holds.pop(number, None)
             if content is None:

@@ -11,7 +11,7 @@ from .request_history import RequestHistory
 
 
 def caches(config: Mapping[str, Any]) -> bool:
-    """Return whether there is a prefix cache; always true if the configuration has no key for
+    """Return whether there is a prefix cache. Return True if the configuration has no key for
     it."""
     return bool(config.get("prefix_caching", config.get("enable_prefix_caching", True)))
 
@@ -24,7 +24,7 @@ def tokens_hit(
     *,
     pads: bool = False,
 ) -> int | None:
-    """Return how many tokens a request finds in the cache if it starts in this step; 0 if it
+    """Return how many tokens a request finds in the cache if it starts in this step, and 0 if it
     started earlier.
 
     A request that leaves in its first step is no longer listed. If it finished, its hit consists of

@@ -76,8 +76,8 @@ class RequestHistory:
 
     @property
     def prefilled(self) -> bool:
-        """Return whether the whole prompt is computed; after a preemption, also the output so
-        far."""
+        """Return whether the whole prompt is computed. After a preemption, the output so far must
+        be computed, too."""
         return self.computed >= self.prompt + self.regenerated
 
     @property
@@ -98,7 +98,7 @@ class RequestHistory:
 
     @property
     def between_turns(self) -> bool:
-        """Return whether a turn of its session has ended, and the next one has not begun."""
+        """Return whether a turn of its session has ended and the next one has not begun."""
         return False
 
     @property
@@ -112,7 +112,7 @@ class RequestHistory:
 
     @property
     def tokens_left(self) -> int:
-        """Return how many tokens it still has to generate; 0 if unknown."""
+        """Return how many tokens it still has to generate, or 0 if that is unknown."""
         return 0 if self.output_len is None else self.output_len - self.emitted
 
     @property

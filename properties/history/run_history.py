@@ -40,8 +40,8 @@ class ControlEvent(NamedTuple):
 
 
 def makes_progress(step: Step) -> bool:
-    """Return whether a step computes or emits a token, or ends a request. A hit may cover a whole
-    prompt, so a step can emit a token without computing any."""
+    """Return whether a step computes or emits a token, or ends a request. A step can emit a token
+    without computing any, because a hit may cover a whole prompt."""
     ends = any(reason != "aborted" for reason in (step.finished or {}).values())
     return ends or any((step.emitted or {}).values()) or any(step.scheduled.values())
 
@@ -62,7 +62,7 @@ class Ended:
         self.listed.append(name)
 
     def not_needed(self, holding: Container[str], shadow: ShadowCache | None) -> list[str]:
-        """Return the requests that can be forgotten after a step; those in `holding` still hold
+        """Return the requests that can be forgotten after a step. Those in `holding` still hold
         blocks.
 
         Without a shadow cache, only requests that hold blocks are needed.
@@ -160,8 +160,8 @@ class RunHistory(Generic[R]):
         self._kin = SharedPrefixes(self.requests.values(), block)
 
     def accept(self, request: Request, *, open_ended: bool = False) -> None:
-        """Record a request that the target accepted; `open_ended`: its output length is not
-        known yet."""
+        """Record a request that the target accepted. `open_ended` means that its output length is
+        not known yet."""
         account: Any = self.features.request_history.of(request, self.arrived, open_ended)
         beyond = bounds_of(self.system).beyond
         account.never_runnable = beyond(self.config, *request.whole)
@@ -274,8 +274,8 @@ class RunHistory(Generic[R]):
         return self.ongoing() + self.decoding()
 
     def hit_now(self, step: Step, account: R) -> int | None:
-        """Return how many tokens a request finds in the cache if it starts in this step; 0 if it
-        started earlier, None if unknown."""
+        """Return how many tokens a request finds in the cache if it starts in this step: 0 if it
+        started earlier, and None if the number is unknown."""
         return self.features.hit(self, step, account)
 
     @property
@@ -363,7 +363,7 @@ class RunHistory(Generic[R]):
 
     @once
     def cache_changes(self, step: Step) -> Changes | None:
-        """Return what the step does to the cache; None if no rule needs it."""
+        """Return how the step changes the cache, or None if no rule needs this."""
         return None if self.shadow is None else self.shadow.changes(self, step)
 
     def reached(self, step: Step, account: R) -> int:
@@ -388,7 +388,7 @@ class RunHistory(Generic[R]):
     def kin(self, request: R) -> Collection[R]:
         """Return the requests that can share tokens with this one, including itself.
 
-        Ended requests are included only if they determine how many tokens are shared.
+        Ended requests are included only if the number of shared tokens depends on them.
         """
         return self._kin.of(request)
 

@@ -1,9 +1,10 @@
 """The content of each block of the cache, as far as a client can see the writes.
 
 After each step, a target shows the blocks of a request and how many tokens the request computed, so
-the tokens of that step are in the last of these blocks. In every step in which it computes, a
-request reads all its blocks. They must hold its own tokens from the first one on, since keys and
-values depend on all earlier tokens. Which blocks are free, shared or published is up to the target.
+the tokens of that step are in the last of these blocks. In every step that computes tokens for a
+request, the request reads all its blocks. They must contain its own tokens from the first one on,
+since keys and values depend on all earlier tokens. Which blocks are free, shared or published is up
+to the target.
 """
 
 from collections import Counter, deque
@@ -32,11 +33,11 @@ class Entry(NamedTuple):
 
 
 class Access(NamedTuple):
-    """The tokens that a request computes in a step, without wrong drafts, and its blocks.
+    """A request's tokens and blocks in a step that computes the request. Wrong drafts are left out.
 
     The blocks are those shown after the step, or before it if the request leaves in the step.
-    `content` has all tokens of the request. `only`: the block that is written, if nothing else
-    about the request has changed since its blocks were last compared.
+    `content` contains all tokens of the request. `only` is the block that is written, if nothing
+    else about the request has changed since its blocks were last compared.
     """
 
     request: RequestHistory
@@ -48,7 +49,7 @@ class Access(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """A request whose blocks hold all its tokens before `end`, as a check has shown."""
+    """A request whose blocks contain all its tokens before `end`, as a check has shown."""
 
     request: RequestHistory
     end: int
@@ -103,7 +104,7 @@ class ShadowCache:
     _places: Counter[str] = field(default_factory=Counter)
 
     def release_all(self) -> None:
-        """Record that no request holds a block any more; the content of the blocks stays."""
+        """Record that no request holds a block any more. The blocks keep their content."""
         self.read.clear()
         self.readers.clear()
 
@@ -112,8 +113,8 @@ class ShadowCache:
         return request in self._places
 
     def changes(self, history: Run, step: Step) -> Changes:
-        """Return what the step writes, and whether every reader finds its tokens. Record
-        nothing."""
+        """Return what the step writes, and whether every reader finds its tokens, without recording
+        it."""
         accesses, unseen = self._accesses(history, step)
         written: dict[int, Entry] = {}
         meets = False
@@ -203,8 +204,8 @@ class ShadowCache:
             self._forget_unseen()
 
     def _confirm(self, number: int, content: tuple[Segment, ...], start: int) -> None:
-        """Note that the block still has its content, because a request has found its tokens
-        there."""
+        """Record that the block still has its content, because a request has found its tokens in
+        it."""
         entry = self.holds.get(number)
         if entry is not None and _goes_on(entry, content, start, start + self.block_size):
             self.holds[number] = self.holds.pop(number)
@@ -219,7 +220,7 @@ class ShadowCache:
             self.lost.add(entry.owner)
 
     def _forget_unseen(self) -> None:
-        """Drop tokens in unknown blocks once every block of the pool is known to hold other
+        """Drop the tokens in unknown blocks once every block of the pool is known to contain other
         tokens."""
         oldest = self._seen_at[next(iter(self.holds))]
         while self.unseen and self.unseen[0][0] < oldest:
@@ -364,7 +365,8 @@ class ShadowCache:
         hidden: Iterable[Entry],
         content: tuple[Segment, ...] | None = None,
     ) -> str | None:
-        """Explain why block `number` cannot be block `place` of this request; None if it can.
+        """Explain why block `number` cannot be block `place` of this request. Return None if it
+        can.
 
         Entries in `hidden` may be in any block. `content` includes drafts that the request reads.
         """
@@ -389,7 +391,7 @@ class ShadowCache:
 
 
 def _goes_on(entry: Entry, content: tuple[Segment, ...], start: int, end: int) -> bool:
-    """Return whether the entry has these tokens, preceded by the same tokens."""
+    """Return whether the entry has these tokens and the same tokens come before them."""
     return _covers(entry, start, end) and common_prefix_len(entry.content, content) >= end
 
 

@@ -24,12 +24,6 @@ class Branch(Generic[R]):
     """Ended requests whose contents continue with the same stream, each up to its own `end` in
     tokens.
 
-    Attributes:
-        farthest: the request that computed most of the stream, with min(end, computed).
-        longest: the request with the most tokens in the stream, with its end.
-        soonest: the request that fills a block without a hit after the fewest tokens, with this
-            number of tokens.
-        children: the branches that follow this one, keyed by the number of tokens of the stream
             before them.
     """
 
@@ -39,7 +33,7 @@ class Branch(Generic[R]):
     children: dict[int, dict[str, Branch[R]]] = field(default_factory=dict)
 
     def add(self, request: R, end: int, block: int) -> None:
-        """Keep the request if it determines an answer that the earlier ones do not."""
+        """Keep the request if it determines a result that no earlier request determines."""
         computed = min(end, request.max_computed)
         if self.farthest is None or computed > self.farthest[0]:
             self.farthest = (computed, request)
@@ -74,7 +68,8 @@ class SharedPrefixes(Generic[R]):
         self._families.setdefault(_beginning(request), {})[request.id] = request
 
     def remove(self, request: R) -> bool:
-        """Remove a request that has not ended or may still change; return whether it was there."""
+        """Remove a request that has not ended or may still change. Return whether it was
+        present."""
         beginning = _beginning(request)
         family = self._families.get(beginning, {})
         if family.get(request.id) is not request:
@@ -129,8 +124,8 @@ class SharedPrefixes(Generic[R]):
 
 
 def _deciding(trees: Iterable[Mapping[str, Branch[R]]]) -> Iterator[R]:
-    """Yield the requests that determine an answer in some branch. The same request may occur
-    several times."""
+    """Yield the requests that determine a result in some branch. The same request may occur several
+    times."""
     for tree in trees:
         for branch in tree.values():
             yield from branch.deciding()

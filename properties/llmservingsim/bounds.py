@@ -23,13 +23,13 @@ Config = Mapping[str, Any]
 def waits(
     config: Config, revision: str, first: RequestHistory, started: Sequence[RequestHistory]
 ) -> int | None:
-    """Return the most steps until all earlier requests, served in order, have ended; None if
-    unbounded.
+    """Return the largest number of steps until all earlier requests, served in order, have ended.
+    Return None if there is no bound.
 
-    The wait is unbounded if a later request may take the blocks that the first one needs. According
-    to the documentation page, this is always possible, because the scheduler tries the next
-    request. At HEAD, it is possible only with chunking off, if the first request exceeds the
-    remaining budget. The wait of a session is unbounded as well while its tool runs.
+    There is no bound if a later request may take the blocks that the first one needs. According to
+    the documentation page, this is always possible, because the scheduler tries the next request.
+    At HEAD, it is possible only with chunking off, if the first request exceeds the remaining
+    budget. There is no bound for a session either, because its tool may run.
     """
     if isinstance(first, VllmRequestHistory) and first.blocked:
         return None
@@ -40,8 +40,9 @@ def waits(
 
 
 def alone(config: Config, request: RequestHistory) -> int:
-    """Return the most steps that a request takes if no other request runs. With several stages,
-    each batch may have to wait until those in flight have completed, one in each step."""
+    """Return the largest number of steps that a request takes if no other request runs. With
+    several stages, each batch may have to wait until those in flight have completed, one in each
+    step."""
     return in_chunks(config, request) * (2 * depth(config) if depth(config) > 1 else 1)
 
 

@@ -21,7 +21,7 @@ class LlmServingSimFeatures(VllmFeatures):
 
     def depth(self, config: Mapping[str, Any]) -> int:
         """Return how many batches can be in flight once a step is decided, including its own. Up to
-        `pp_size` stay in flight; the oldest completes in a step that builds none."""
+        `pp_size` batches stay in flight; the oldest one completes in a step that builds none."""
         return depth(config)
 
     def may_forget(self, config: Mapping[str, Any]) -> bool:
@@ -54,8 +54,8 @@ class LlmServingSimFeatures(VllmFeatures):
         return super().decided(history, step)
 
     def _pass_time(self, history: RunHistory[Any], step: Step) -> None:
-        """Advance the clock by the time of a step. A session whose tool has finished counts as the
-        last arrival."""
+        """Advance the clock by the duration of a step. If a session's tool has finished, the
+        session becomes the last arrival."""
         live = requests_of(history.live)
         waits = time_of_idle(history, step) or 1
         for request in [request for request in live.values() if request.blocked]:
@@ -80,8 +80,8 @@ def only_tools_run(history: VllmRun) -> bool:
 
 
 def time_of_idle(history: VllmRun, step: Step) -> int:
-    """If only sessions that wait for a tool are left, return the number of steps by which the clock
-    jumps. Return 0 in all other cases."""
+    """Return the number of steps by which the clock jumps if only sessions that wait for a tool are
+    left. Return 0 in all other cases."""
     if step.scheduled or state_of(history).flights or not only_tools_run(history):
         return 0
     return min(request.blocked for request in history.live.values())

@@ -1,6 +1,8 @@
-"""Generators for LLMServingSim, aimed at the limits of pool, budget and batch. Requests are drawn
-as for vLLM, on which this scheduler is modelled. To make this possible, the configuration gets two
-more keys that vLLM's strategies need: the longest request, and a watermark of 0.
+"""Generators for LLMServingSim, aimed at the limits of pool, budget and batch.
+
+Requests are drawn as for vLLM, on which this scheduler is modelled. For this purpose, the
+configuration gets two more keys that vLLM's strategies need: the longest request, and a watermark
+of 0.
 """
 
 from collections.abc import Mapping, Sequence

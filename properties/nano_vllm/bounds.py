@@ -13,8 +13,8 @@ Config = Mapping[str, Any]
 
 
 def alone(config: Config, request: RequestHistory) -> int:
-    """Return the most steps of a request: those of its prefill, chunk by chunk, plus one per
-    token."""
+    """Return the largest number of steps of a request: those of its prefill, chunk by chunk, plus
+    one per token."""
     chunks = -(-(request.prompt + request.max_tokens) // config["max_num_batched_tokens"])
     return int(chunks + request.max_tokens)
 

@@ -126,7 +126,7 @@ def scale_of(config: Config) -> Scale:
 
 @st.composite
 def beside_the_batch(draw: st.DrawFn, config: Config, history: RunHistory) -> Shape:
-    """Draw a late request that takes exactly the free blocks, or has a token more or less; or one
+    """Draw a late request that takes exactly the free blocks, give or take a token, or a request
     that fills a block in the same step as a running request."""
     block, running = config["block_size"], history.decoding()
     free = free_blocks(config, history)

@@ -24,7 +24,7 @@ def shown_wrongly(history: RunHistory[Any], step: Step) -> str | None:
     The kind of the step matches the work of its requests, and prefilling requests are listed as
     such.
     """
-    stay = list(_after(history, step))
+    stay = list(_computed_after(history, step))
     if wrong := _other_kind(history, step) or _other_phase(history, stay, step):
         return wrong
     for request, tokens in stay:
@@ -116,7 +116,7 @@ def _other_phase(
     return None
 
 
-def _after(history: RunHistory[Any], step: Step) -> Iterator[tuple[RequestHistory, int]]:
+def _computed_after(history: RunHistory[Any], step: Step) -> Iterator[tuple[RequestHistory, int]]:
     """Yield the requests that stay, each with a lower bound on its computed tokens after the step.
     Omit requests preempted in this step, and waiting ones for which the step shows nothing."""
     names = {request.id for request in history.running()}

@@ -14,7 +14,8 @@ from .predicate import Predicate
 def hit_too_short(
     history: RunHistory[Any], step: Step, starting: Iterable[Any], must_find: Callable[[Any], int]
 ) -> str | None:
-    """Return a message if a starting request finds fewer tokens than `must_find` returns for it."""
+    """Return a message if a starting request finds fewer tokens in the cache than `must_find`
+    returns for it."""
     for request in starting:
         hit, shared = history.hit_now(step, request), must_find(request)
         if hit is not None and hit < shared:
@@ -25,8 +26,8 @@ def hit_too_short(
     return None
 
 
-def found_again(starting: Callable[[Any, Step], Iterable[Any]]) -> Predicate:
-    """Return the predicate of the rules that say that computed tokens must be found again.
+def must_be_found_again(starting: Callable[[Any, Step], Iterable[Any]]) -> Predicate:
+    """Return the predicate of the rules that computed tokens must be found again.
 
     A starting request must find every token that was computed before, even in blocks that no
     request holds any more, unless the token's block has been handed out since. `starting` returns
@@ -91,7 +92,7 @@ def held_after(step: Step) -> Mapping[str, tuple[int, ...]]:
 
 @once
 def tables_before(history: RunHistory[Any]) -> dict[str, tuple[int, ...]]:
-    """Return the blocks of unfinished requests before the step, and of ended requests that keep
+    """Return the blocks of unfinished requests before the step. Include ended requests that keep
     their blocks until a load has finished or the blocks are sent."""
     shown = held_after(history.last) if history.last is not None else {}
     keeps = history.features.held_after_end(history.config)

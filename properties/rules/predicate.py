@@ -1,4 +1,4 @@
-"""A check of a rule consists of two functions: one tells whether a step breaks the rule, the other
+"""The two functions that check a rule: one returns whether a step breaks the rule, the other
 whether the step could have broken it."""
 
 from collections.abc import Callable, Mapping
@@ -14,8 +14,8 @@ FIRST = "first"  # whether the step is the first one of the run
 
 
 class Predicate(NamedTuple):
-    """`broken` returns a message with the numbers that break the rule, or None; `exercised` is the
-    witness.
+    """The check of a rule. `broken` returns None, or a message with the numbers that break the
+    rule. `exercised` is the witness.
 
     Both functions read the history from before the step. `members` says to which steps they apply:
     those that schedule a prefilling request, a decoding one, or any. `reads_kept` says whether they
@@ -23,12 +23,12 @@ class Predicate(NamedTuple):
 
     `reads` names everything that the functions read, apart from the configuration and the set of
     unfinished requests: fields of this step and the previous one, PHASES, and FIRST. If a step
-    changes none of these, the answers stay the same, and the monitor does not evaluate them again.
-    None means that they also read how many tokens decoding requests have; nearly every step changes
-    that.
+    changes none of these, the results stay the same, and the monitor does not evaluate the
+    functions again. None means that they also read how many tokens decoding requests have, which
+    changes in nearly every step.
 
-    `only_with` tells whether a configuration has the feature that the rule is about. Without the
-    feature, the rule cannot break and its witness cannot occur, so the monitor leaves it out.
+    `only_with` returns whether a configuration has the feature that the rule is about. Without the
+    feature, the rule cannot be broken and its witness cannot occur, so the monitor leaves it out.
     """
 
     broken: Callable[[RunHistory[Any], Step], str | None]
@@ -44,17 +44,17 @@ class Predicate(NamedTuple):
 
 
 class RuleFault(BaseException):
-    """A user's own rule cannot be evaluated: its function raises, or returns a value of the wrong
-    type.
+    """Raised if a user's own rule cannot be evaluated: its function raises an exception, or returns
+    a value of the wrong type.
 
-    The message is one line. It is not derived from Exception, so that Hypothesis does not take it
-    for a finding.
+    The message is one line. The class is not derived from Exception, so that Hypothesis does not
+    take it for a finding.
     """
 
 
 class AdapterMessage(str):
-    """A message about an error in the description of a step, which only the adapter can have
-    made."""
+    """A message about an error in how a step is reported. Only the adapter can have made such an
+    error."""
 
 
 class Broken(NamedTuple):
@@ -66,7 +66,7 @@ class Broken(NamedTuple):
 
     @property
     def by_adapter(self) -> bool:
-        """Return whether only the adapter can be at fault, not the scheduler."""
+        """Return whether only the adapter can be to blame, not the scheduler."""
         return isinstance(self.message, AdapterMessage)
 
 
@@ -78,8 +78,8 @@ def default_is(key: str, value: Any) -> Predicate:
 def defaults_are(values: Mapping[str, Any]) -> Predicate:
     """Return the predicate that the target has these defaults, by key.
 
-    Source: the documents, where they name a default (SPY-R33, V1CP-R06, V1CP-R09, V1CP-R21,
-    V1CP-R23, LSS-R36). A target reports its defaults in the reply to `start`.
+    Source: the documents that name a default (SPY-R33, V1CP-R06, V1CP-R09, V1CP-R21, V1CP-R23,
+    LSS-R36). A target reports its defaults in the reply to `start`.
     """
 
     def another(history: RunHistory[Any], step: Step) -> str | None:

@@ -1,4 +1,4 @@
-"""Choose the rules to evaluate at each step: those whose answers may have changed since the
+"""Choose the rules to evaluate at each step: those whose results may have changed since the
 previous step."""
 
 from collections.abc import Callable, Iterable, Sequence
@@ -65,11 +65,11 @@ choices_of = lru_cache(maxsize=32)(Choices)
 
 
 class Questions:
-    """Chooses the checks to evaluate at each step of a run, and keeps the answers of the others.
+    """Chooses the checks to evaluate at each step of a run, and keeps the results of the others.
 
     A rule is not evaluated if neither this step nor the previous one changed anything that it
-    reads. Its previous answer still holds: the rule is not broken, and its witness occurs if it
-    occurred in the previous step.
+    reads. The previous result then still applies: the rule is not broken, and its witness occurs if
+    it occurred in the previous step.
     """
 
     def __init__(self, checks: Sequence[tuple[str, Predicate]]) -> None:
@@ -119,8 +119,8 @@ class Questions:
 
 
 def _reads(check: Predicate) -> tuple[str, ...] | None:
-    """Return everything on which the answers of a check depend: what it reads, and what determines
-    the requests that it is about."""
+    """Return everything that the results of a check depend on: what the check reads, and what
+    determines which requests it is about."""
     if check.reads is None or check.members == "any":
         return check.reads
     return (*check.reads, *MEMBERS)

@@ -37,7 +37,7 @@ def predicates_of(system: str) -> Mapping[str, Predicate]:
     return {**common.PREDICATES, **part(system, "predicates"), **own}
 
 
-def explored(rule: Rule) -> bool:
+def can_be_explored(rule: Rule) -> bool:
     """Return whether a single state of a model can break the rule, so that the explorer can check
     it."""
     runs_only = NOT_EXPLORED.union(*(system.runs_only for system in SYSTEMS.values()))
@@ -46,7 +46,7 @@ def explored(rule: Rule) -> bool:
 
 
 def ends_run(broken: Iterable[Broken]) -> bool:
-    """Return whether the target is gone, so that nothing can be judged afterwards."""
+    """Return whether the target is gone, so that nothing can be judged after this failure."""
     return any(finding.rule in (NEVER_CRASHES, NEVER_HANGS) for finding in broken)
 
 
@@ -60,8 +60,8 @@ def observable(
     """Return the rules of `revision` whose fields the target shows, in catalogue order.
 
     If the target hides fields that a client needs to follow the run, it is unknown which tokens are
-    computed, and only the rules that do not depend on this remain. If it also hides which requests
-    finish, only two rules remain: the target must not crash, and must not hang.
+    computed, so only the rules that do not depend on this are left. If the target also hides which
+    requests finish, only two rules are left: the target must not crash, and must not hang.
     """
     hidden = followed_by(system, revision, config) - observes
     exempt = FOLLOW_NOTHING if "finished" in observes else (NEVER_CRASHES, NEVER_HANGS)
@@ -85,8 +85,9 @@ def followed_by(
 ) -> frozenset[str]:
     """Return the fields that a client needs to follow what is computed.
 
-    These are prefix hits, if there is a cache; the field that shows which requests leave the batch;
-    and with a connector, the parked and the ended requests, since loaded tokens are not shown.
+    With a cache, these include prefix hits. They always include the field that shows which requests
+    leave the batch. With a connector, they include the parked and the ended requests, since loaded
+    tokens are not shown.
     """
     fields = SYSTEMS[system].followed_by.get(revision, ()) if system else ()
     hits = ("prefix_hit",) if config is not None and caches(config) else ()
@@ -98,8 +99,8 @@ def keeps_step(system: str, revision: str, name: str, version: str) -> bool:
     """Return whether a target with this name and version must decide exactly as the model does.
 
     A revision that is a specification leaves choices to its implementations, so only the scheduler
-    that the model reproduces is compared. A class that replaces the scheduler of a release reports
-    the release as its version, but may decide differently.
+    that the model reproduces is compared. A class that replaces a release's scheduler reports the
+    release as its version, but may decide differently.
     """
     if version.partition(" ")[0] in SYSTEMS[system].schedulers:
         return False

@@ -35,10 +35,10 @@ def like_an_earlier_prompt(
     """Draw a prompt of about `length` tokens, at most `longest`, that begins like an earlier one.
 
     Sometimes the new prompt is exactly the earlier prompt, its full blocks, or the prompt with its
-    answer. Otherwise, the common part ends where the decisions of prefix caching depend on it: with
-    the earlier prompt or its answer, or at a multiple of one of the `units`, such as a block. The
-    rest comes from the stream `name` or from that of the first request, so that equal blocks follow
-    different beginnings.
+    answer. Otherwise the common part ends at a point on which decisions of prefix caching depend:
+    at the end of the earlier prompt or answer, or at a multiple of one of the `units`, such as a
+    block. The rest comes from the stream `name` or from that of the first request, so that equal
+    blocks occur after different beginnings.
     """
     gone = [request for request in earlier if request.abort_at is not None]
     other = draw(st.sampled_from(gone or earlier)) if draw(st.booleans()) else earlier[-1]
@@ -63,13 +63,14 @@ def like_an_earlier_prompt(
 
 
 class Generators(Protocol):
-    """A system's strategies module.
+    """The strategies module of a system.
 
-    `LATE_STEPS` is the most steps that pass before a late request arrives. The optional `WORKLOADS`
-    maps each shape of workload to the configuration values to draw from. The optional `CONTROLS`
-    has the control events to draw from. The optional `takes_priorities(config)` says whether
-    requests have priorities; by default, drawn priorities are ignored. The optional
-    `orders_by_priority(config)` says whether priorities decide the order.
+    `LATE_STEPS` is the largest number of steps that pass before a late request arrives.
+
+    Optional members: `WORKLOADS` maps each shape of workload to the configuration values to draw
+    from. `CONTROLS` lists the control events to draw from. `takes_priorities(config)` returns
+    whether requests have priorities; without it, drawn priorities are ignored.
+    `orders_by_priority(config)` returns whether priorities decide the order.
     """
 
     LATE_STEPS: int
@@ -77,7 +78,7 @@ class Generators(Protocol):
     def configs(
         self, scale: Any, revision: str, *avoid: frozenset[str]
     ) -> st.SearchStrategy[dict[str, Any]]:
-        """Draw configurations of a scale that the revision supports, without the kinds in
+        """Draw configurations of a scale that the revision supports. Leave out the kinds in
         `avoid`."""
 
     def shapes(self, config: Any) -> st.SearchStrategy[Shape]:
@@ -87,11 +88,11 @@ class Generators(Protocol):
         """Draw requests whose prompts take many steps to compute."""
 
     def beside_the_batch(self, config: Any, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
-        """Draw a request that, together with the running requests, reaches a limit exactly, or only
-        just stays below it or exceeds it."""
+        """Draw a request that, together with the running requests, reaches a limit exactly, or is
+        just below or above it."""
 
     def beside_a_prefill(self, config: Any, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
-        """Draw a request like those of `beside_the_batch`, for a time when another prompt is being
+        """Draw a request like those of `beside_the_batch`, for use while another prompt is being
         computed."""
 
     def contents(
@@ -115,15 +116,15 @@ def generators_of(system: str) -> Generators:
 
 
 def has_priorities(generators: Generators, config: Any) -> bool:
-    return _says(generators, "takes_priorities", config)
+    return _optional(generators, "takes_priorities", config)
 
 
 def orders_by_priority(generators: Generators, config: Any) -> bool:
-    return _says(generators, "orders_by_priority", config)
+    return _optional(generators, "orders_by_priority", config)
 
 
-def _says(generators: Generators, name: str, config: Any) -> bool:
-    """Call an optional function of a system with the configuration; return False if the system does
+def _optional(generators: Generators, name: str, config: Any) -> bool:
+    """Call an optional function of a system with the configuration. Return False if the system does
     not have it."""
     function = getattr(generators, name, None)
     return function is not None and bool(function(config))
@@ -140,10 +141,11 @@ class RequestFeatures(Protocol):
         """Draw requests that have such features."""
 
     def too_large(self, config: Any, name: str) -> st.SearchStrategy[Request | None]:
-        """Draw requests that can never run because of a feature; None if no feature can."""
+        """Draw requests that can never run because of a feature. Return None if no feature can have
+        this effect."""
 
 
 def request_features_of(system: str) -> RequestFeatures | None:
-    """Return the request features of a registered system; None if it has none."""
+    """Return the request features of a registered system, or None if it has none."""
     features: RequestFeatures | None = part(system, "request_features")
     return features

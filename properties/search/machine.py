@@ -59,7 +59,7 @@ def configs(search: Search) -> st.SearchStrategy[dict[str, Any]]:
 def _check_smallest(options: SearchOptions, config: dict[str, Any]) -> None:
     """Raise InputError if the model refuses even the smallest request.
 
-    For example, a drawn pool may be too small for a fixed number of drafts; a target need not
+    For example, a drawn pool may be too small for a fixed number of drafts, and a target need not
     refuse such a configuration.
     """
     smallest = Request(id="r", arrival=0, prompt=(("r", 1),), max_tokens=1)
@@ -77,9 +77,8 @@ NAME = "large"
 
 @st.composite
 def too_large(draw: st.DrawFn, system: str, config: Mapping[str, Any]) -> Request | None:
-    """Draw a request that exceeds one of the limits on its own, by its prompt, its output, or both
-    together. Return None if there are no limits.
-    """
+    """Draw a request that exceeds a limit on its own, by its prompt, its output, or both together.
+    Return None if there are no limits."""
     limits = bounds_of(system).limits(config)
     if not limits:
         return None
@@ -105,11 +104,11 @@ MAX_EVENTS = 6
 
 
 class RuleBroken(Exception):  # noqa: N818 (a finding, not an error)
-    """A rule was broken; raised so that Hypothesis shrinks the run."""
+    """Raised when a rule is broken, so that Hypothesis shrinks the run."""
 
 
 class SchedulerMachine(RuleBasedStateMachine):
-    """One run: requests arrive, steps pass, clients abort, the queue drains.
+    """One run: requests arrive, steps pass, clients abort, the queue is drained.
 
     `machine_of` binds the class to one search. Hypothesis can apply a rule of the machine only
     while the run continues.
@@ -148,7 +147,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     def start(
         self, config: dict[str, Any], data: st.DataObject, knocks: bool, impatient: bool
     ) -> None:
-        """Start the target; a configuration that it refuses ends the run.
+        """Start the target. If it refuses the configuration, the run ends.
 
         Sometimes, a request that can never run arrives first. Sometimes, clients abort their
         requests when these are preempted.
@@ -232,8 +231,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(which=st.integers(0, MAX_REQUESTS - 1), inside=st.booleans(), at_border=IMPATIENT)
     def abort(self, which: int, inside: bool, at_border: bool) -> None:
         """Abort any request. Half of the time, abort a request whose prompt is being computed
-        instead, if there is one. Sometimes, wait until a request has just begun a block, and abort
-        it."""
+        instead, if there is one. Sometimes, abort a request right after it has begun a block."""
         if at_border:
             self.some_steps(1, to_border=True)
             if self.over or not self.may_abort():
@@ -321,8 +319,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         return st.sampled_from((*over[-1:], None, *over[:1], *over[-1:]))
 
     def knock(self, request: Request | None) -> None:
-        """Send a request that can never run. If the target refuses it, it is not part of the
-        run."""
+        """Send a request that can never run. If the target refuses it, it does not become part of
+        the run."""
         if request is not None:
             self.requests.append(request)
             self.judged(self.session.add, request)
@@ -332,10 +330,10 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def some_steps(self, steps: int, to_border: bool) -> None:
         """Take `steps` steps or, with `to_border`, continue until `steps` steps after the next
-        block boundary. If no request is left, take only one.
+        block boundary. If no request is left, take only one step.
 
-        Take none before the first request arrives: a scenario without requests cannot show a broken
-        rule.
+        Take no step before the first request arrives, because a scenario without requests cannot
+        break a rule.
         """
         if not self.requests:
             return
@@ -381,8 +379,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         return sum(request.abort_at is not None for request in self.requests)
 
     def one_step(self) -> None:
-        """Take one step. While Hypothesis shrinks, end the run at the step of the smallest failure
-        so far."""
+        """Take one step. While Hypothesis shrinks, end the run at the step in which the smallest
+        failure so far occurred."""
         if self.history.step > self.search.last_step:
             self.over = True
             return
@@ -393,7 +391,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.abort_request(again[0], inside=False)
 
     def judged(self, operation: Callable[..., list[Broken]], *args: Any) -> None:
-        """Call the target and judge its answer; an exception ends the run."""
+        """Call the target and judge its reply. An exception ends the run."""
         self.over = True
         try:
             broken = operation(*args)
@@ -420,8 +418,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             raise RuleBroken(new[0].rule)
 
     def scenario(self, *accused: Request) -> Scenario:
-        """Return the run so far. Leave out refused requests, unless all were refused or the refusal
-        breaks a rule."""
+        """Return the run so far, without refused requests. Include them if all were refused or if
+        the refusal breaks a rule."""
         refused = self.session.rejected.keys() - {request.id for request in accused}
         accepted = tuple(request for request in self.requests if request.id not in refused)
         return Scenario(

@@ -20,7 +20,7 @@ CACHE = "CONSTANTS_CACHE"
 
 @contextmanager
 def without_local_constants() -> Iterator[None]:
-    """Keep Hypothesis from drawing constants of the loaded modules inside the context."""
+    """Keep Hypothesis from drawing constants of the loaded modules inside the block."""
     inside: Any = providers
     if not hasattr(inside, READER):
         yield

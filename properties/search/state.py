@@ -20,22 +20,15 @@ NO_END = 10**9  # a number of steps that no run reaches
 
 
 class StopSearch(BaseException):
-    """Ends a search at once; not an Exception, so that Hypothesis does not catch it."""
+    """Ends a search at once. It is not derived from Exception, so that Hypothesis does not catch
+    it."""
 
 
 @dataclass(frozen=True)
 class SearchOptions:
     """The options of a search.
 
-    Attributes:
-        known: rules already found broken. A run ends when it breaks one of these first, because
-            rules that break later may be a consequence.
-        config: the configuration to use, instead of those of the scale.
-        fixed: configuration keys with a fixed value, which replaces the values of the scale.
-        choices: for each key that the target declares, the values to choose from.
-        avoid: kinds of configuration that the target is known to refuse, by the names in the
-            system's strategies.
-        max_steps: the number of steps after which no new run begins.
+    max_steps: the number of steps after which no new run begins.
     """
 
     target: Target
@@ -198,14 +191,13 @@ class Search:
         """End the search at once. A breach of the protocol is not shrunk, since every run would
         have to start a new process.
 
-        Raises:
-            StopSearch: always; `run_search` raises the fault.
+        Raise StopSearch always; `run_search` raises the fault.
         """
         self.fault = fault
         raise StopSearch
 
     def count(self, exercised: Counter[str], cut_by: str | None) -> None:
-        """Add the rules that a run exercised; `cut_by` is the broken rule that ended it."""
+        """Add the rules that a run exercised. `cut_by` is the broken rule that ended the run."""
         self.exercised.update(exercised)
         if cut_by is None:
             self.exercised_cleanly |= (+exercised).keys()
@@ -218,8 +210,8 @@ class Search:
 
     @property
     def last_step(self) -> int:
-        """Return the step of the smallest failure so far. A run that goes beyond this step cannot
-        become a smaller failure."""
+        """Return the step of the smallest failure so far. A run that continues beyond this step
+        cannot yield a smaller failure."""
         return NO_END if self.failure is None else self.failure[1][0].step
 
     def fail(self, scenario: Scenario, broken: list[Broken], shrink_runs: int) -> None:
@@ -236,7 +228,8 @@ class Search:
 
 
 def size(scenario: Scenario) -> tuple[int, int]:
-    """Return the size of a scenario: requests, then tokens and steps before arrivals."""
+    """Return the size of a scenario, for comparison: the number of requests, then tokens and steps
+    before arrivals."""
     tokens = sum(
         request.prompt_len + request.max_tokens + request.arrival for request in scenario.requests
     )

@@ -24,23 +24,9 @@ TRIES = 20  # the most configurations to draw until the model accepts one
 
 
 class Shape(NamedTuple):
-    """A kind of run; each pair holds the smallest and the largest value.
+    """A kind of run. A pair contains the smallest and the largest value.
 
-    Attributes:
-        requests: the number of requests in the run.
-        burst: the number of requests that arrive before the same step.
-        gap: the number of steps between two bursts.
-        prompt, output: the lengths of prompts and answers, in tokens.
-        sixteenths: whether the lengths of prompts are in sixteenths of a block instead.
-        shared: percentage of prompts that begin like an earlier one.
-        aborted: percentage of requests that are aborted.
-        long_prompts: one in `long_prompts` prompts is a quarter to three quarters as long as the
-            largest length, and its answer is not cut short; 0 means none.
-        common: percentage of prompts that begin like the first prompt, which is then the longest.
-        patience: the most steps before a request is aborted; 0 means one step for each token of its
-            output.
-        unused: the number of tokens by which max_tokens exceeds the output, in half of the
-            requests.
+    requests.
     """
 
     requests: Range
@@ -128,8 +114,8 @@ def _started(
     keys: Mapping[str, Sequence[Any]],
     fixed: Mapping[str, Any],
 ) -> tuple[dict[str, Any], Model] | None:
-    """Draw a configuration that the model accepts; return it with the model. Return None if `fixed`
-    rules out all of them."""
+    """Draw a configuration that the model accepts, and return it with the model. Return None if
+    `fixed` rules out every configuration."""
     for _ in range(TRIES):
         drawn = scale | {key: draw.choice(values) for key, values in keys.items()}
         try:
@@ -210,8 +196,8 @@ class _Requests:
 
     def _long_content(self, name: str, length: int) -> Content:
         """Draw a prompt that begins with one of two blocks and always continues with the same
-        tokens. A cache must tell the two kinds of prompt apart at every depth, whichever of them it
-        sees first."""
+        tokens. At every depth, a cache must tell the two kinds of prompt apart, whichever of them
+        it sees first."""
         block, earlier = self._config["block_size"], self._made[1 :: self._shape.long_prompts]
         if length <= block:
             return self._prompt(name, length)

@@ -1,7 +1,7 @@
 """Shrink a scenario further than Hypothesis does: fewer requests, smaller numbers, whole blocks.
 
 Hypothesis shrinks the choices that led to a scenario. This pass shrinks the scenario itself, until
-only requests and tokens that the failure needs are left.
+only requests and tokens are left that the failure needs.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -95,7 +95,7 @@ def _sooner(event: Event, steps: int) -> Event:
 
 
 def _without_many(scenario: Scenario) -> Iterator[Scenario]:
-    """Yield the scenario without half of its requests, a quarter, and so on, since removing
+    """Yield the scenario without half of its requests, without a quarter, and so on. Removing
     hundreds of requests one by one would use up every attempt."""
     requests = scenario.requests
     part = len(requests) // 2
@@ -185,7 +185,8 @@ def _cut(request: Request, tokens: int) -> Request:
 
 
 def _plainer_options(scenario: Scenario) -> Iterator[Scenario]:
-    """Yield the scenario with one option at its default or absent, or a list without one item."""
+    """Yield the scenario with one option at its default or removed, or with one item of a list
+    removed."""
     defaults = _defaults(scenario)
     for key, value in scenario.config.items():
         if _is_changed(scenario, key, defaults):
@@ -199,7 +200,7 @@ def _plainer_options(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _at_default(scenario: Scenario, key: str, defaults: Mapping[str, Any]) -> list[Scenario]:
-    """Return the scenario with an option at its default or absent. If other options need this
+    """Return the scenario with an option at its default or removed. If other options need this
     option, return one scenario for each of them, with both options reset. Return no scenario if
     that is not enough."""
 
@@ -212,7 +213,8 @@ def _at_default(scenario: Scenario, key: str, defaults: Mapping[str, Any]) -> li
 
 
 def _valid(scenario: Scenario, config: Mapping[str, Any]) -> list[Scenario]:
-    """Return the scenario with this configuration, or nothing if it is impossible."""
+    """Return the scenario with this configuration, or nothing if the configuration is
+    impossible."""
     revision = resolve_revision(scenario.system, scenario.revision)
     with suppress(InputError):  # another option or a request needs what is missing
         full_config(scenario.system, revision, config)
@@ -244,8 +246,8 @@ def needed_features(
     """Name the features that a shrunk scenario needs to break its rule.
 
     Replay the scenario once for each option, with the option at its default, or off if it is on by
-    default. If another option needs it, reset both. Features that the target itself requires
-    (`still_breaks` returns None) are left out.
+    default. If another option needs this option, reset both. Leave out features that the target
+    itself requires (`still_breaks` returns None).
     """
     defaults = _defaults(scenario)
     needed = []
@@ -277,14 +279,16 @@ def _features_beside_config(scenario: Scenario) -> Iterator[str]:
 
 
 def _feature(key: str, value: Any) -> str:
-    """Name a feature. Omit the value of a number, since it says nothing about the cause."""
+    """Name a feature. Omit the value if it is a number, since a number says nothing about the
+    cause."""
     if isinstance(value, bool):
         return f"{key} {'on' if value else 'off'}"
     return f"{key} {value}" if isinstance(value, str) else key
 
 
 def size(scenario: Scenario) -> tuple[int, int]:
-    """Return the size of a scenario: requests, then tokens and steps."""
+    """Return the size of a scenario, for comparison: the number of requests, then tokens and
+    steps."""
     requests = scenario.requests
     tokens = sum(request.prompt_len + request.max_tokens + request.arrival for request in requests)
     tokens += sum(request.tokens_to_emit + (request.abort_at or 0) for request in requests)

@@ -13,8 +13,8 @@ Config = Mapping[str, Any]
 
 
 def alone(config: Config, request: RequestHistory) -> int:
-    """Return the most steps of a request: two per chunk, because of interleaving, plus one per
-    token."""
+    """Return the largest number of steps of a request: two per chunk, because of interleaving, plus
+    one per token."""
     chunks = -(
         -(request.prompt - min(request.computed, request.prompt)) // int(config["chunk_size"])
     )

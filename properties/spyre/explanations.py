@@ -1,5 +1,5 @@
-"""Explain why a rule of Spyre was broken, and what admission projected, if the target's formula is
-known."""
+"""Explain why a rule of Spyre was broken and, if the target's formula is known, what admission
+projected."""
 
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Steps
@@ -22,10 +22,9 @@ from ..explanations.failure import Projected
 
 
 def projections(scenario: Scenario, version: str, steps: Steps[Step]) -> Iterator[Projected]:
-    """Yield the projections of a run, as long as the model of this version makes the same
-    decisions and does not end. Yield nothing if there is no such model, or if it admits requests
-    without a projection.
-    """
+    """Yield the projections of a run, as long as the model of this version makes the same decisions
+    and continues. Yield nothing if there is no such model, or if it admits requests without a
+    projection."""
     model = model_of(scenario, version)
     if model is None or not steps:
         return
@@ -128,7 +127,7 @@ def explain_stale_refusal(model: SpyreModel, scenario: Scenario, step: int) -> l
 
 
 def goes_by_last_forward(revision: Revision) -> bool:
-    """Return whether admission uses the tkv of the last forward pass, which includes requests that
+    """Return whether admission uses the tkv of the last forward pass, even if requests of that pass
     have left since."""
     return revision.current_tkv is release_2_1_2.current_tkv
 
@@ -167,8 +166,8 @@ def _joining(model: SpyreModel, state: State, number: int) -> Admission | None:
 
 
 def projected(model: SpyreModel, state: State, number: int) -> Admission | None:
-    """Return the projections for the last chunk of the first request in line, even if that chunk is
-    not due."""
+    """Return the projections for the last chunk of the first request in line, as if that chunk came
+    next."""
     config, candidate = model.config, _candidate(state)
     check = model.revision.volume_check
     if candidate is None or not state.decoding or not isinstance(check, volumetric.ByFormula):
@@ -237,8 +236,7 @@ def _admitted(model: SpyreModel, joins: Admission) -> list[str]:
 
 
 def _compared(model: SpyreModel, joins: Admission, name: str) -> str:
-    """Return the comparison with the limit that admission makes for the time until this request
-    ends."""
+    """Return admission's comparison with the limit for the time until this request ends."""
     reach = joins.projected[name]
     alive = sum(other >= reach for other in joins.projected.values())
     return (
@@ -394,9 +392,9 @@ FORMULA_OF = {"2.0.0": "2.0.1"}
 
 
 def explain(rule: str, scenario: Scenario, step: int, version: str) -> list[str]:
-    """Return sentences that explain how the rule came to break, or nothing if that is unknown.
+    """Return sentences that explain how the rule came to be broken, or nothing if that is unknown.
 
-    `version` is what the target reports: a revision of the model, or a release.
+    `version` is the version that the target reports: a revision of the model, or a release.
     """
     model = model_of(scenario, version)
     if model is None:
@@ -410,7 +408,7 @@ def explain(rule: str, scenario: Scenario, step: int, version: str) -> list[str]
 
 
 def model_of(scenario: Scenario, version: str) -> SpyreModel | None:
-    """Return the model that makes the decisions of this version, if there is one."""
+    """Return the model that decides as this version does, if there is one."""
     try:
         config = read_config(scenario.config, scenario.revision or "")
     except InputError:

@@ -80,7 +80,7 @@ def configs(
 ) -> dict[str, Any]:
     """Draw configurations in which the limit is reached before the other constraints.
 
-    `pools` draws the pool; options that the revision does not have stay at their defaults.
+    `pools` draws the pool. Options that the revision does not have stay at their defaults.
     """
     block = draw(st.sampled_from(BLOCK_SIZES[scale]))
     chunk = block * draw(st.sampled_from(CHUNKS_IN_BLOCKS[scale]))
@@ -125,11 +125,11 @@ def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
 def served_pools(
     block: int, max_model_len: int, max_num_seqs: int, limit: int
 ) -> st.SearchStrategy[int]:
-    """Draw the usable blocks of the smallest pools that a server starts with.
+    """Draw the number of usable blocks of the smallest pools with which a server starts.
 
     The platform rounds the number of blocks, including the padding block, down to a multiple of
-    max_num_seqs. The blocks must hold a full batch, or as much of it as the limit allows, and the
-    padding block.
+    max_num_seqs. The blocks must suffice for a full batch, or as much of it as the limit allows,
+    and the padding block.
     """
     needed = min(max_num_seqs * (max_model_len // block), limit // block) + 1
     least = ceil(needed / max_num_seqs) * max_num_seqs - 1
@@ -177,9 +177,8 @@ def with_tokens(
 def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], history: RunHistory) -> Shape:
     """Draw a late request that joins earlier ones and reaches the limit with its last token.
 
-    In a batch of `batch` requests, including this one, no tkv may exceed `row` = limit / batch, or
-    the model's length. The prompt ends at a chosen offset in a block, and the last token comes
-    close to `row`.
+    batch or the model's length. The prompt ends at a chosen offset in a block, and the last token
+    comes close to `row`.
     """
     block, chunk, length = (config[k] for k in ("block_size", "chunk_size", "max_model_len"))
     lengths = [request.computed for request in history.decoding()] or [0]
@@ -204,7 +203,7 @@ def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], history: RunHis
 
 def longest_beside(draw: st.DrawFn, config: Mapping[str, Any], history: RunHistory) -> int:
     """Draw the length of a prompt, in whole blocks, with which a request of the batch only just
-    ends within max_model_len, or only just does not."""
+    ends within max_model_len, or only just exceeds it."""
     block, length = config["block_size"], config["max_model_len"]
     request = draw(st.sampled_from(history.decoding()))
     ends = request.computed + request.max_tokens - request.emitted
@@ -217,7 +216,7 @@ def fewest_too_many(
     config: Mapping[str, Any], history: RunHistory, prompt: int, waits: int
 ) -> int | None:
     """Return the smallest max_tokens with which a newcomer can exceed the limit if it joins after
-    `waits` decode steps; None if no length can."""
+    `waits` decode steps. Return None if there is no such length."""
     batch = [
         Member(request.computed + waits, request.max_tokens - request.emitted - waits)
         for request in history.decoding()

@@ -15,7 +15,8 @@ Config = Mapping[str, Any]
 
 
 def alone(config: Config, request: VllmRequestHistory) -> int:
-    """Return the most steps of one request: all its tokens in chunks, plus one per generated token.
+    """Return the largest number of steps of one request: all its tokens in chunks, plus one step
+    per generated token.
 
     Each chunk or token takes as many steps as there can be decisions in flight, and a chunk may be
     held back for an interval. Tokens computed so far are not deducted, since a preempted request
@@ -32,8 +33,8 @@ def alone(config: Config, request: VllmRequestHistory) -> int:
 
 
 def of_turns(config: Config, request: VllmRequestHistory) -> int:
-    """Return the most steps of a session's further turns. In the worst case, each turn computes all
-    tokens of the session again, one in each step."""
+    """Return the largest number of steps of a session's further turns. In the worst case, each turn
+    computes all tokens of the session again, one in each step."""
     tokens = request.prompt + request.max_tokens
     steps = 0
     for turn in request.turns:
@@ -48,8 +49,8 @@ def waits(
     first: VllmRequestHistory,
     started: Sequence[VllmRequestHistory],
 ) -> int | None:
-    """Return the most steps until all earlier requests have ended if they are served in order of
-    arrival; None if unbounded.
+    """Return the largest number of steps until all earlier requests have ended if they are served
+    in order of arrival. Return None if there is no bound.
 
     There is no bound if other requests may overtake the first again and again: under the priority
     policy, with more than two steps in flight (preempted requests may overtake), and in
@@ -69,11 +70,11 @@ def waits(
 
 
 def together(config: Config, work: int, requests: int) -> int:
-    """Return the most steps of all requests together.
+    """Return the largest number of steps of all requests together.
 
     Under FCFS, the oldest request is never preempted. Under the priority policy, the most important
     request is never preempted, but it may have to wait behind every running one, once for each
-    other request. The same holds for sessions, which may lose their blocks while they wait.
+    other request. The same is true of sessions, which may lose their blocks while they wait.
     """
     waits_again = config["policy"] == "priority" or sessions.are_held(config)
     turns = requests + 1 if waits_again else 1

@@ -28,7 +28,7 @@ DELAYS = st.sampled_from((0, None, 2, 8, None, 1))
 
 @st.composite
 def encoders(draw: st.DrawFn, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Draw an encoder whose budget and room suffice for one image, or for the tokens of a step.
+    """Draw an encoder whose budget and room are enough for one image, or for the tokens of a step.
 
     vLLM derives both from the largest image of a model and max_num_batched_tokens.
     """
@@ -40,7 +40,7 @@ def encoders(draw: st.DrawFn, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def dynamic_drafts(config: Mapping[str, Any], drafts: int) -> st.SearchStrategy[dict[str, Any]]:
-    """Draw options that make the number of drafts depend on the number of requests; usually, draw
+    """Draw options that make the number of drafts depend on the number of requests. Usually, draw
     none."""
     few = st.integers(1, config["max_num_seqs"])
     ranges = st.tuples(few, st.integers(0, drafts), st.integers(0, drafts)).map(
@@ -82,7 +82,7 @@ def prefill_intervals(
 @st.composite
 def with_pictures(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Request:
     """Return the request with images in the part of its prompt that is its own. Images in a part
-    that repeats an earlier request remain, unless the part ends inside them."""
+    that repeats an earlier request stay, unless the part ends inside them."""
     room = min(config["max_num_encoder_input_tokens"], config["encoder_cache_size"])
     sizes = sorted({1, max(room // 2, 1), room}, reverse=True)
     prompt: list[Segment] = []
@@ -118,7 +118,7 @@ def _whole(name: str, length: int) -> bool:
 
 @st.composite
 def with_features(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Request:
-    """Draw the features for which the configuration has room: drafts, a load, images."""
+    """Draw those features for which the configuration has room: drafts, a load, images."""
     if drafts := speculation.drafts(config):
         request = msgspec.structs.replace(request, accepted=draw(accepted(drafts)))
     if loads.are_made(config):
@@ -140,10 +140,12 @@ def with_features(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) 
 
 @st.composite
 def with_turns(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Request:
-    """Return the request, usually with further turns. Most inputs and outputs end at a block
-    boundary, or one token away from it. Outputs are shortened to leave room for a turn. In most
-    sessions, all turns have the same max_tokens, so that a scheduler that confuses the turns'
-    max_tokens does not break almost every run."""
+    """Return the request, usually with further turns.
+
+    Most inputs and outputs end at a block boundary, or one token away from it. Outputs are
+    shortened to leave room for a turn. In most sessions, all turns have the same max_tokens.
+    Otherwise, a scheduler that confuses the turns' max_tokens would break almost every run.
+    """
     block, room = config["block_size"], most_tokens(config) - request.prompt_len
     if room < 3 or not draw(st.integers(0, 3)):
         return request

@@ -94,8 +94,8 @@ def sessions(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[str
 
 @st.composite
 def tight_pools(draw: st.DrawFn, config: Config) -> dict[str, Any]:
-    """Replace half of the bounded pools by a pool that holds little more than the longest request,
-    so that sessions wait for each other's blocks."""
+    """Replace half of the bounded pools by a pool that is only slightly larger than the longest
+    request, so that sessions wait for each other's blocks."""
     if config["num_blocks"] is None or draw(st.booleans()):
         return {}
     pool = blocks_for(config["max_model_len"], config["block_size"]) + draw(st.integers(0, 1))
@@ -104,10 +104,8 @@ def tight_pools(draw: st.DrawFn, config: Config) -> dict[str, Any]:
 
 @st.composite
 def speculations(draw: st.DrawFn, config: Config) -> dict[str, Any]:
-    """Draw a small number of drafts after each token; the pool must have room for them and for the
-    shortest request.
-
-    Sometimes, draw a lookahead as well; the budget must then have room for it.
+    """Draw a small number of drafts after each token, for which the pool must have room beside the
+    shortest request. Sometimes, draw a lookahead as well, for which the budget must have room.
     """
     drafts = draw(st.sampled_from((1, 3, 2)))
     if config["num_blocks"] is not None:
@@ -136,9 +134,9 @@ def with_lookahead(drafts: int) -> dict[str, Any]:
 
 
 def most_drafts(config: Config) -> int:
-    """Return the largest number of drafts after each token that is possible if decisions are made
-    ahead, but at most three. The budget must have room for them, and the pool for a short request,
-    the drafts of two decisions, and the lookahead.
+    """Return the largest number of drafts after each token, up to three, if decisions are made
+    ahead. The budget must have room for them, and the pool for a short request, the drafts of two
+    decisions, and the lookahead.
     """
     room = [3, config["max_num_batched_tokens"] - 1]
     if config["num_blocks"] is not None:
@@ -255,9 +253,9 @@ def configs(
 def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
     """Draw the number of usable blocks.
 
-    The pool is either crowded, with about one block for every request that may run; or it has the
+    The pool may be crowded, with about one block for every request that may run. It may have the
     blocks of the longest request (`longest`, the minimum when a server sizes the pool itself) and
-    up to a sixth of what all requests could need; or it is unbounded.
+    up to a sixth of what all requests could need. Or it may be unbounded.
     """
     crowded = st.integers(max(max_num_seqs - 2, 2), max(max_num_seqs, 2) + 1)
     enough = st.integers(longest, longest + max_num_seqs * longest // 6)
@@ -370,9 +368,9 @@ def with_tokens(
 @st.composite
 def beside_the_batch(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape:
     """Draw a late request that takes exactly what the running requests leave, give or take a token:
-    the blocks that are free after their next tokens, with or without the watermark, or the rest of
-    the budget. Alternatively, the request fills a block in the same step as one of them. It is
-    often more important than all of them.
+    the rest of the budget, or the blocks that are free after their next tokens, with or without the
+    watermark. Alternatively, the request fills a block in the same step as one of them. It is often
+    more important than all of them.
     """
     block, longest = config["block_size"], longest_request(config)
     running, free = history.decoding(), free_blocks(config, history)
@@ -399,8 +397,9 @@ def beside_a_prefill(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape
     """Draw a request that fills its blocks just when the chunks of another request have taken all
     other blocks.
 
-    Its first token then needs a block in a step in which the next chunk is already scheduled.
-    Usually the request is more important than all others, so that one of them must be preempted.
+    The first token of the new request then needs a block in a step in which the next chunk is
+    already scheduled. Usually the request is more important than all others, so that one of them
+    must be preempted.
     """
     whole_pool = [blocks for blocks in range(1, 9) if meets(config, history, blocks)]
     blocks = draw(st.sampled_from(whole_pool or [1, 2]))
@@ -413,7 +412,8 @@ def beside_a_prefill(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape
 
 def meets(config: Config, history: VllmRun, blocks: int) -> bool:
     """Return whether a newcomer with this many blocks and the prefilling request will have taken
-    the whole pool when the newcomer's prompt is computed and another chunk is scheduled."""
+    the whole pool at the time when the newcomer's prompt is computed and another chunk is
+    scheduled."""
     block, free, request = config["block_size"], free_blocks(config, history), history.ongoing()[-1]
     chunk = min(config["long_prefill_token_threshold"] or block, config["max_num_batched_tokens"])
     steps = blocks_for(blocks * block, chunk) + 1
@@ -488,8 +488,8 @@ def new_blocks(config: Config, request: VllmRequestHistory, steps: int) -> int:
 
 
 def free_blocks(config: Config, history: VllmRun) -> int | None:
-    """Return the number of blocks that no request holds: as the target shows it, or else as the
-    computed tokens imply; None if the pool is unbounded."""
+    """Return the number of blocks that no request holds, as the target shows it, or else as the
+    computed tokens imply. Return None if the pool is unbounded."""
     size = config["num_blocks"]
     if size is None:
         return None

@@ -1,4 +1,4 @@
-"""A run history that forks at every step, and that may contain undecided requests."""
+"""A run history that forks at every step and may contain undecided requests."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ DECIDED = {"id", "prompt", "max_tokens", "output_len", "content", "priority", "e
 
 @cache
 def counters(features: Features) -> tuple[str, ...]:
-    """Return those fields of a request that steps change, for decided and undecided requests
+    """Return the fields of a request that steps change, for decided and undecided requests
     alike."""
     names = (field.name for field in fields(features.request_history))
     return tuple(name for name in names if name not in DECIDED)
 
 
 class _Unsorted(SharedPrefixes[Any]):
-    """Replaces the index of shared prefixes, and stores no requests. An index would be shared by
-    several paths, and it cannot hold undecided requests, because their tokens are unknown."""
+    """Replaces the index of shared prefixes, without storing any requests. Several paths would
+    share an index, and an index cannot contain undecided requests, because their tokens are
+    unknown."""
 
     def add(self, request: Any, instead_of: Any = None) -> None: ...
 
@@ -38,8 +39,8 @@ class _Unsorted(SharedPrefixes[Any]):
 class BranchingHistory(RunHistory[Any]):
     """The history on one path of an exploration.
 
-    It computes no bounds on waiting, because they depend on the length of every request, which
-    would then have to be chosen. `Wait` bounds waiting instead.
+    It does not compute bounds on waiting. These depend on the length of every request, so the
+    lengths would have to be chosen. `Wait` bounds waiting instead.
     """
 
     def __post_init__(self) -> None:
@@ -68,8 +69,8 @@ class BranchingHistory(RunHistory[Any]):
         self._enter(request, OpenRequestHistory(request, candidates, len(self.requests)))
 
     def narrow(self, request: str, candidates: Candidates) -> None:
-        """Restrict the request to these candidates. If they agree on every field, give the request
-        an ordinary history."""
+        """Restrict the request to these candidates. If the candidates agree on every field, give
+        the request an ordinary history."""
         old: Any = self.live[request]
         if not fully_decided(candidates):
             old.candidates = candidates
@@ -88,7 +89,8 @@ class BranchingHistory(RunHistory[Any]):
 
     def begun_since(self, gone: RequestHistory) -> tuple[str, ...]:
         """Return the unfinished requests that began after `gone` had ended. If one of them filled a
-        block with the same content, the block of `gone` is no longer the newest in the cache."""
+        block with the same content, the cache no longer finds the block of `gone`, because that is
+        not the newest."""
         if gone.ended_at is None:
             return ()
         return tuple(name for name, account in self.live.items() if account.began > gone.ended_at)

@@ -14,7 +14,7 @@ class CanonicalNames:
     """The numbers that replace the names of requests and blocks.
 
     Requests that occur in a prompt of the menu keep their names. `queues` are the scheduler's
-    queues, in order; each member has an `id` and `blocks`.
+    queues, in order. Each member of a queue has an `id` and `blocks`.
     """
 
     def __init__(
@@ -56,8 +56,8 @@ class CanonicalNames:
     def computed(self, history: BranchingHistory, *, newest: bool) -> frozenset[Hashable]:
         """Return the content that ended and preempted requests had computed.
 
-        `newest` means that of two blocks with the same content, the cache finds the one filled
-        last. It then matters which requests have begun since those ended.
+        With `newest`, the cache finds, of two blocks with the same content, the one that was filled
+        last. It then matters which requests have begun since those requests ended.
         """
         return frozenset(
             (

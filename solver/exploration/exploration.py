@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...model.scenario import Request, Scenario
-from ...properties.rules.registry import COMPLETION, explored, observable, predicates_of
+from ...properties.rules.registry import COMPLETION, can_be_explored, observable, predicates_of
 from ...spec.catalogue import Rule
 from ..systems import space_of
 from .scheduler_space import SchedulerSpace
@@ -36,8 +36,8 @@ class ExploreOptions:
 
 @dataclass(frozen=True)
 class Counterexample:
-    """A broken rule and the limits (`SystemSpace.limit_key`) at which it breaks, with a run that
-    breaks it at the first of these limits."""
+    """A broken rule, the limits (values of `SystemSpace.limit_key`) at which it is broken, and a
+    run that breaks it at the first of these limits."""
 
     rule: str
     limits: tuple[int, ...]
@@ -107,7 +107,7 @@ class Exploration:
             if predicate.concerns(config)
         }
         seen = observable(rules, options.revision, self._models.observes, config)
-        self.checked = tuple(rule.id for rule in seen if explored(rule))
+        self.checked = tuple(rule.id for rule in seen if can_be_explored(rule))
         self._space = space(
             self._models,
             self._menu,
@@ -161,7 +161,7 @@ class Exploration:
 
     def _livelocked(self) -> Iterator[Violation]:
         """Yield requests that never end because a state recurs (ALL-R06). Skip states that several
-        configurations share: it could be that none of these configurations makes every move of the
+        configurations share, because perhaps none of these configurations makes every move of the
         cycle."""
         search = self.search
         if COMPLETION not in self.checked or search.order == "random":

@@ -98,7 +98,7 @@ class Graph:
 
 
 class WatchedSpace(SchedulerSpace):
-    """A space that records its moves, and which rules each move exercises."""
+    """A space that records its moves, and the rules that each move exercises."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -114,8 +114,8 @@ class WatchedSpace(SchedulerSpace):
         return moves
 
     def _taken(self, *args: Any) -> Move | None:
-        """Record which rules this move exercises. The base class notes only the first such move for
-        each rule."""
+        """Record which rules this move exercises. The base class records only the first such move
+        for each rule."""
         so_far, self.exercised = self.exercised, dict.fromkeys(self.exercised, 0)
         try:
             move = super()._taken(*args)
@@ -128,7 +128,7 @@ class WatchedSpace(SchedulerSpace):
         return move
 
 
-def drawn(options: ExploreOptions, rules: Sequence[Rule], most: int) -> Graph:
+def draw_graph(options: ExploreOptions, rules: Sequence[Rule], most: int) -> Graph:
     assert len(options.scope.limits) == 1, options.scope.limits
     assert options.order == "breadth", options.order
     run = Exploration(options, rules, space=WatchedSpace)

@@ -15,7 +15,7 @@ from ...model.scenario import Request
 from .branching_history import BranchingHistory, counters
 from .canonical_names import mentioned
 from .scope import AnyItem, menu_of
-from .undecided import Candidates, ChoiceNeeded, OpenFields, RequestMenu, fully_decided, settled
+from .undecided import Candidates, ChoiceNeeded, OpenFields, RequestMenu, as_ordinary, fully_decided
 
 
 class Stepped(NamedTuple):
@@ -35,20 +35,12 @@ class Stepped(NamedTuple):
 
 
 class Models(ABC):
-    """The models of one revision in one configuration, one for each limit. Their states are of the
-    system's own type.
+    """The models of one revision in one configuration, one for each limit. The type of their states
+    is the system's own.
 
-    Models with equal initial states are stepped together for as long as they make the same
-    decisions.
+    Models with equal initial states are stepped together as long as they make the same decisions.
 
-    Attributes:
-        system: the system's name.
-        configs: one configuration for each limit, in ascending order.
-        limited: the rules that read the limit.
-        waits_are_bounded: whether there is a bound on how long other requests may overtake the
-            first in line (ALL-R05).
-        idle_is_waste: whether a step that computes nothing is wasted. This is not the case if
-            requests can wait for a load or for a step in flight.
+            can wait for a load or for a step in flight.
     """
 
     system: str
@@ -118,8 +110,7 @@ class Models(ABC):
 
     @abstractmethod
     def quiet(self, state: Any) -> bool:
-        """Return whether the next step does nothing but compute one token for each decoding
-        request."""
+        """Return whether the next step only computes one token for each decoding request."""
 
     @abstractmethod
     def key(self, state: Any, history: BranchingHistory) -> Hashable:
@@ -129,13 +120,9 @@ class Models(ABC):
 class QueueModels(Models):
     """Models whose states are records with queues of sequences.
 
-    A subclass supplies the attributes below, and says when a step is quiet and what the key of a
+    A subclass supplies the attributes below, and defines when a step is quiet and what the key of a
     state is. Aborts and arrivals do not depend on the limit, so the first model handles them.
 
-    Attributes:
-        limit_key: the configuration key whose values are the limits.
-        queues: the fields of a state that hold sequences.
-        sequence: the system's class of sequences.
         open_sequence: that class with `OpenFields`, for requests that are not fully decided.
     """
 
@@ -162,11 +149,11 @@ class QueueModels(Models):
         return self.decided(self.open_sequence(request, 0, 0, 0, content=candidates))
 
     def decided(self, sequence: Any) -> Any:
-        """Return the ordinary sequence if every field of this one is decided; otherwise return this
+        """Return the ordinary sequence if every field of this one is decided, and otherwise this
         one."""
         if not isinstance(sequence, OpenFields) or not fully_decided(sequence.candidates):
             return sequence
-        return settled(sequence, self.sequence)
+        return as_ordinary(sequence, self.sequence)
 
     def menu(self, items: Sequence[AnyItem]) -> RequestMenu:
         menu = super().menu(items)
@@ -201,7 +188,7 @@ class QueueModels(Models):
 
 
 def _changed(state: Any, queues: Iterable[str], request: str, change: Any) -> Any:
-    """Return the state after applying `change` to one request, in whichever queue it is."""
+    """Return the state after applying `change` to one request, in the queue that contains it."""
 
     def queue_with(queue: str) -> tuple[Any, ...]:
         members = getattr(state, queue)
@@ -232,10 +219,11 @@ class Plain(NamedTuple):
 
 
 class PlainModels(Models):
-    """Explores any pure model, with one configuration for each limit and without a reduction.
+    """Explores any pure model with hashable states, with one configuration for each limit and
+    without a reduction.
 
-    The only condition is that its states are hashable. Requests keep their names, and every length
-    is chosen before the first step that could read it. So scopes must be small.
+    Requests keep their names, and every length is chosen before the first step that could read it.
+    Therefore scopes must be small.
     """
 
     waits_are_bounded = False
@@ -291,8 +279,7 @@ class PlainModels(Models):
     def _settled(self, state: Plain) -> Plain:
         """Return the state once the model has accepted the pending requests.
 
-        Raises:
-            ChoiceNeeded: the candidates of one of them differ.
+        Raise ChoiceNeeded if the candidates of one of them differ.
         """
         for name, candidates in state.pending:
             if not fully_decided(candidates):

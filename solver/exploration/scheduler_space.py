@@ -1,8 +1,8 @@
 """The state space of a scheduler and its clients, for `search`.
 
-Before any step, requests from a menu may arrive, up to a given number in all. In any step, a
-request may end early, and a client may abort its request, before or after the decision. The model
-takes the scheduler's steps, and every rule is checked on each of them.
+Before any step, requests from a menu may arrive, up to a given total. In any step, a request may
+end early, and a client may abort its request, before or after the decision. The model takes the
+scheduler's steps, and every rule is checked in each of them.
 """
 
 from __future__ import annotations
@@ -28,13 +28,9 @@ WASTE_IN_LINE = 4
 
 
 class Wait(NamedTuple):
-    """Counts of the steps wasted so far.
+    """Counts of the steps that were wasted so far.
 
-    Attributes:
-        head: the first request in line.
-        in_line: the steps since `head` became first in line, except those in which a request that
-            arrived earlier computed something.
-        idle: the steps in which no request computed anything although some request was unfinished.
+    idle: the steps in which no request computed anything although some request was unfinished.
     """
 
     head: str | None = None
@@ -56,14 +52,14 @@ class Wait(NamedTuple):
     def counted(self, before: RunHistory, requests: int) -> tuple[int, int]:
         """Return `in_line` and `idle`, capped where larger counts make no difference.
 
-        If `head` is no longer first in line, `in_line` counts as 0.
+        If `head` is no longer first in line, `in_line` is 0.
         """
         in_line = self.in_line if self.head == head_of(before) else 0
         return min(in_line, WASTE_IN_LINE), min(self.idle, max_idle(requests))
 
 
 def max_idle(requests: int) -> int:
-    """Return a bound on idle steps that is larger than the number that this many requests can
+    """Return a bound on the number of idle steps. It is larger than what this many requests can
     need."""
     return 2 * requests + 2
 
@@ -96,7 +92,7 @@ BOUNDED_WAIT = "ALL-R05"
 
 
 class Node(NamedTuple):
-    """A state on a path: of the scheduler, the history, the requests and the wasted steps."""
+    """A state on a path: the scheduler's state, the history, the requests and the wasted steps."""
 
     state: Any
     history: BranchingHistory
@@ -107,11 +103,7 @@ class Node(NamedTuple):
 class SchedulerSpace:
     """Every behaviour of a scheduler with up to `requests` requests from a menu.
 
-    Attributes:
-        aborts: which clients abort their requests (`scope.Aborts`).
-        reduced: whether to explore fewer paths. A length is then chosen only when something reads
-            it. While no request waits or arrives, clients act only in steps that begin a block.
-        exercised: for each rule, the configurations in which its witness occurred, as bits.
+    exercised: for each rule, the configurations in which its witness occurred, as bits.
     """
 
     def __init__(
@@ -163,7 +155,7 @@ class SchedulerSpace:
         return own, self._models.key(node.state, history)
 
     def moves(self, node: Node, members: int) -> list[Move]:
-        """Return the possible next moves: arrivals and steps.
+        """Return the possible next moves, which are arrivals and steps.
 
         If one of them reads an undecided field of a request, return the choices for that field
         instead.
@@ -186,8 +178,8 @@ class SchedulerSpace:
     def _aborted(self, node: Node, members: int, name: str, inside: bool) -> list[Move]:
         """Return the steps in which a client aborts its request.
 
-        If only the abort reads a field of an undecided request, the abort becomes a separate move.
-        The field is then chosen in a later move, and the request stays undecided on other paths.
+        If only the abort reads a field of an undecided request, make the abort a separate move. The
+        field is then chosen in a later move, and the request stays undecided on other paths.
         """
         try:
             return list(self._step(node, members, (name, inside), self._aborts == "alone"))
@@ -271,11 +263,11 @@ class SchedulerSpace:
     def _decisions(
         self, state: Any, members: int, inside: tuple[str, ...]
     ) -> Iterator[tuple[int, Stepped]]:
-        """Yield groups of configurations that decide alike, as bits. Each group comes with its
-        step, in which no request ends early.
+        """Yield groups of configurations that decide in the same way, as bits. Each group comes
+        with its step, in which no request ends early.
 
         A scheduler only compares values with its limit. So if two limits lead to the same step, all
-        limits between them do, and a limit that is not read does not matter.
+        limits between them do as well. A limit that is not read makes no difference.
         """
         tried: dict[int, Stepped] = {}
 
@@ -285,7 +277,7 @@ class SchedulerSpace:
             return tried[member]
 
         together: list[tuple[int, ...]] = []
-        for part in alike(numbers(members), at):
+        for part in group_by_step(numbers(members), at):
             if together and at(together[-1][0]) == at(part[0]):
                 together[-1] += part
             else:
@@ -300,7 +292,7 @@ class SchedulerSpace:
         for name in stepped.seen.get("emitted", ()):
             if name in node.history.live:
                 tokens = node.history.live[name].emitted + 1
-                options.append(list(ways(name, node.known[name], tokens, members, alone)))
+                options.append(list(continuations(name, node.known[name], tokens, members, alone)))
         return product(*options)
 
     def _taken(
@@ -312,8 +304,8 @@ class SchedulerSpace:
         stepped: Stepped,
         ends: tuple[Ending, ...],
     ) -> Move | None:
-        """Return the move in which these requests end early. `stepped` is the step in which none
-        does."""
+        """Return the move in which these requests end early. `stepped` is the same step without an
+        early end."""
         history, known, before = node.history.fork(), node.known, state
         if given_up is not None:
             history.abort(*given_up)
@@ -354,7 +346,7 @@ class SchedulerSpace:
         """Return the rules that the step breaks, each with the configurations that break it.
 
         These configurations lead to the same step, so they differ only in the limit. A rule that
-        reads the limit is checked at the smallest and at the largest one. If it is broken at
+        reads the limit is checked at the smallest and at the largest limit. If it is broken at
         either, it is checked at all of them.
         """
         absent = () if history.prefill_members(step) else ("prefill",)
@@ -403,8 +395,7 @@ class SchedulerSpace:
         limited: bool,
     ) -> None:
         """Record the configurations in which this step exercises the rule. If the rule reads the
-        limit, try only the smallest and the largest one.
-        """
+        limit, try only the smallest and the largest limit."""
         smallest, largest = smallest_and_largest(unseen)
         for member in {smallest, largest} if limited else (smallest,):
             history.config = self._models.configs[member]
@@ -412,7 +403,8 @@ class SchedulerSpace:
                 self.exercised[rule] |= 1 << member if limited else unseen
 
     def _waited(self, wait: Wait, accepted: int, step: Step, members: int) -> list[Break]:
-        """Return the broken rules about waiting, which `Wait` decides instead of the history."""
+        """Return the broken rules about waiting, which are decided by `Wait` and not by the
+        history."""
         broken = []
         bounded = BOUNDED_WAIT in self.exercised and self._models.waits_are_bounded
         if bounded and wait.head is not None:
@@ -432,15 +424,15 @@ class SchedulerSpace:
 Ending = tuple[str, Candidates, bool]
 
 
-def ways(
+def continuations(
     name: str, candidates: Candidates, tokens: int, members: int, alone: bool
 ) -> Iterator[Ending]:
     """Yield the ways in which a request may continue after `tokens` tokens.
 
     A request that has all its tokens ends. With `alone`, no other request ends. If a request ends
-    early, its max_tokens makes no difference afterwards, so the smallest possible value is chosen.
-    Ending early and having all tokens are separate cases only if the model refuses every request
-    with a larger max_tokens.
+    early, its max_tokens makes no difference from then on, so the smallest possible value is
+    chosen. Ending early and having all tokens are separate cases only if the model refuses every
+    request with a larger max_tokens.
     """
     more = candidates.asking_more_than(tokens)
     if more is not None and more.accepted & members:
@@ -452,9 +444,9 @@ def ways(
         yield name, exactly, True
 
 
-def alike(part: tuple[int, ...], at: Callable[[int], Stepped]) -> Iterator[tuple[int, ...]]:
-    """Split the configurations into consecutive groups that decide alike. `at` returns the step of
-    one configuration.
+def group_by_step(part: tuple[int, ...], at: Callable[[int], Stepped]) -> Iterator[tuple[int, ...]]:
+    """Split the configurations into consecutive groups that decide in the same way. `at` returns
+    the step of one configuration.
 
     This is not a nested function, because a recursive closure would keep its steps alive until the
     garbage collector runs.
@@ -463,8 +455,8 @@ def alike(part: tuple[int, ...], at: Callable[[int], Stepped]) -> Iterator[tuple
     if len(part) == 1 or not first.limited or first == at(part[-1]):
         yield part
     else:
-        yield from alike(part[: len(part) // 2], at)
-        yield from alike(part[len(part) // 2 :], at)
+        yield from group_by_step(part[: len(part) // 2], at)
+        yield from group_by_step(part[len(part) // 2 :], at)
 
 
 def makes_progress(step: Step) -> bool:

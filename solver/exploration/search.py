@@ -1,11 +1,11 @@
-"""Explicit-state search: explores every behaviour of a space, and expands each state once.
+"""Explicit-state search: explore every behaviour of a space, and expand each state once.
 
 A space supplies its initial states, the moves out of a state, and a key that is equal for states
 that differ only in names. This module knows nothing about schedulers.
 
-Configurations that mostly behave alike are explored together. Each state carries the set of
-configurations that reach it, and each move the set of those that make it, as the bits of an
-integer. States and broken rules are counted per configuration.
+Configurations that mostly behave in the same way are explored together. Each state carries the set
+of configurations that reach it, and each move the set of those that make it. A set is stored as the
+bits of an integer. States and broken rules are counted per configuration.
 """
 
 from collections import Counter, deque
@@ -21,7 +21,8 @@ BETWEEN_REPORTS = 64  # states expanded
 
 
 class Break(NamedTuple):
-    """A rule that a move breaks, the configurations (as bits) in which it does, and a message."""
+    """A rule that a move breaks, the configurations (as bits) in which the move breaks it, and a
+    message."""
 
     rule: str
     message: str
@@ -60,9 +61,8 @@ class StateSpace(Protocol):
 
 
 class Violation(NamedTuple):
-    """A broken rule, the configurations (as bits) that break it, and the path to it. In a
-    breadth-first search, this is a shortest path.
-    """
+    """A broken rule, the configurations (as bits) that break it, and a path to it, which is a
+    shortest one in a breadth-first search."""
 
     rule: str
     message: str
@@ -179,8 +179,8 @@ class StateSearch:
     def _deepen(self) -> Iterator["StateSearch"]:
         """Search depth-first, with a bound that grows by one.
 
-        Paths are as short as in a breadth-first search, but fewer states are open at once. The
-        search is complete at the first bound that no path reaches.
+        The paths to broken rules are as short as in a breadth-first search, but fewer states are
+        open at once. The search is complete at the first bound that no path reaches.
         """
         while not self.done:
             if self._begun and not self._open and self._is_enough():

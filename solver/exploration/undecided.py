@@ -1,9 +1,9 @@
 """Requests whose lengths are chosen when something first reads them.
 
-A scheduler cannot depend on a value that it has not read. So while a request waits and its length
-is unread, all possible lengths lead to the same behaviour. Exploration therefore lets a request
-arrive as a set of candidates. It chooses among them only when the model or a rule reads a field in
-which they differ; the request raises `ChoiceNeeded` on such a read.
+A scheduler cannot depend on a value that it has not read. So while a request waits and nothing has
+read its length, all possible lengths lead to the same behaviour. Exploration therefore lets a
+request arrive as a set of candidates. When the model or a rule reads a field in which the
+candidates differ, the request raises `ChoiceNeeded`, and the exploration chooses among them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ AT_ARRIVAL = "at arrival"  # the fields that a scheduler may read as soon as a r
 
 
 class ChoiceNeeded(Exception):  # noqa: N818 (a question to the explorer, not an error)
-    """Something read a field in which the candidates of a request differ."""
+    """Raised when something reads a field in which the candidates of a request differ."""
 
     def __init__(self, request: str, field: str) -> None:
         super().__init__(request, field)
@@ -34,7 +34,7 @@ class ChoiceNeeded(Exception):  # noqa: N818 (a question to the explorer, not an
 class RequestMenu:
     """The requests that may arrive.
 
-    `accepted[i]` are the configurations (as bits) whose model accepts `items[i]`.
+    `accepted[i]` gives the configurations (as bits) whose model accepts `items[i]`.
     """
 
     def __init__(self, items: Sequence[Request], accepted: Sequence[int]) -> None:
@@ -43,7 +43,7 @@ class RequestMenu:
         self._known: dict[int, Candidates] = {}
 
     def candidates(self, bits: int) -> Candidates:
-        """Return the items that these bits select. Equal bits return the same object."""
+        """Return the items that these bits select, as the same object for equal bits."""
         known = self._known.get(bits)
         if known is None:
             known = self._known[bits] = Candidates(self, bits)
@@ -58,7 +58,7 @@ class Candidates:
     """The items of a menu that a request may still turn out to be.
 
     `prompt`, `max_tokens`, `content`, `priority`, `external_tokens` and `load_steps` are None if
-    the items differ in them. `accepted` are the configurations (as bits) that accept at least one
+    the items differ in them. `accepted` gives the configurations (as bits) that accept at least one
     item. `fewest` is the smallest max_tokens.
     """
 
@@ -97,8 +97,8 @@ class Candidates:
         return self._asking(n for n in self.numbers() if self._max_tokens(n) == tokens)
 
     def left_after(self, generated: int) -> tuple[int, ...]:
-        """Return the numbers of tokens that a request with these candidates may still generate
-        after `generated` tokens, one for each possibility."""
+        """Return how many tokens a request with these candidates may still generate after
+        `generated` tokens: one number for each possibility."""
         if self.max_tokens is not None:
             return (self.max_tokens - generated,)
         return tuple(sorted({self._max_tokens(n) - generated for n in self.numbers()}))
@@ -111,7 +111,7 @@ class Candidates:
         return self.menu.candidates(bits) if bits else None
 
     def known_tokens(self, request: str) -> tuple[Segment, ...] | None:
-        """Return the request's prompt if all candidates share it; otherwise None."""
+        """Return the request's prompt if all candidates have the same one, and otherwise None."""
         if self.content is None:
             return None
         return tuple((request if name == OWN else name, tokens) for name, tokens in self.content)
@@ -132,11 +132,9 @@ def value_of(item: Request, field: str) -> Any:
 class OpenFields:
     """The fields of a queued request that is not fully decided.
 
-    Mix this class into a system's `Sequence`. The sequence then keeps candidates instead of
+    Mix this class into a system's `Sequence`. The sequence then stores candidates instead of
     content.
 
-    Attributes:
-        kept_output_len, kept_content: the stored values. The properties `output_len` and `content`
             are derived from the candidates.
     """
 
@@ -152,22 +150,22 @@ class OpenFields:
 
     @property
     def prompt(self) -> int:
-        prompt: int = read(self.id, "prompt", self.candidates.prompt)
+        prompt: int = agreed_value(self.id, "prompt", self.candidates.prompt)
         return prompt
 
     @property
     def max_tokens(self) -> int:
-        tokens: int = read(self.id, "max_tokens", self.candidates.max_tokens)
+        tokens: int = agreed_value(self.id, "max_tokens", self.candidates.max_tokens)
         return tokens
 
     @property
     def output_len(self) -> int:
-        """Return the output length; ENDLESS until the request's end is chosen."""
+        """Return the output length, or ENDLESS until the request's end is chosen."""
         return self.kept_output_len or ENDLESS
 
     @property
     def content(self) -> tuple[Segment, ...]:
-        content: tuple[Segment, ...] = read(
+        content: tuple[Segment, ...] = agreed_value(
             self.id, "content", self.candidates.known_tokens(self.id)
         )
         return content
@@ -228,7 +226,7 @@ class OpenRequestHistory:
 
     @property
     def priority(self) -> int:
-        priority: int = read(self.id, "priority", self.candidates.priority)
+        priority: int = agreed_value(self.id, "priority", self.candidates.priority)
         return priority
 
     @property
@@ -246,8 +244,8 @@ class OpenRequestHistory:
 
 
 def tokens_left(sequence: Any) -> tuple[int, ...]:
-    """Return the numbers of tokens that a queued request may still generate: one number for a
-    decided request, one or more for an undecided one."""
+    """Return how many tokens a queued request may still generate: one number for a decided request,
+    one or more for an undecided one."""
     if isinstance(sequence, OpenFields):
         return sequence.candidates.left_after(sequence.generated)  # type: ignore[attr-defined]
     return (sequence.max_tokens - sequence.generated,)
@@ -258,12 +256,8 @@ def outlasts_token(sequence: Any) -> bool:
     return min(tokens_left(sequence)) > 1
 
 
-def read(request: str, field: str, value: Any) -> Any:
-    """Return the value if the candidates agree on it.
-
-    Raises:
-        ChoiceNeeded: they do not agree.
-    """
+def agreed_value(request: str, field: str, value: Any) -> Any:
+    """Return the value if the candidates agree on it. Raise ChoiceNeeded if they differ."""
     if value is None:
         raise ChoiceNeeded(request, field)
     return value
@@ -274,7 +268,7 @@ def fully_decided(candidates: Candidates) -> bool:
     return None not in values
 
 
-def settled(sequence: Any, kind: type[Member]) -> Member:
+def as_ordinary(sequence: Any, kind: type[Member]) -> Member:
     """Return a fully decided request as an ordinary request, which generates as many tokens as it
     may."""
     fields = {name: getattr(sequence, name) for name in kind.__struct_fields__}

@@ -2,7 +2,7 @@
 
 Sizes are the smallest at which every constraint can take effect: blocks of two tokens, a budget of
 two blocks, and pools that two requests fill. The states have the same fields as vLLM's, so vLLM's
-key removes the names. Pools of different sizes are never explored together.
+key can remove the names. Pools of different sizes are never explored together.
 """
 
 from collections.abc import Hashable, Mapping
@@ -119,7 +119,7 @@ class LlmServingSimModels(QueueModels):
 
     @property
     def waits_are_bounded(self) -> bool:  # type: ignore[override]
-        """Whether waits are bounded. They are not with chunking off, because later requests may
+        """Whether waits are bounded. With chunking off, they are not, because later requests may
         take the blocks that the first in line needs."""
         return bool(self.configs[0]["enable_chunked_prefill"])
 

@@ -1,6 +1,6 @@
-"""Decides which branches of a function are possible, with one solver for all paths.
+"""Decide which branches of a function are possible, with one solver for all paths.
 
-Consecutive paths begin with the same conditions, so the solver keeps those that they share.
+Consecutive paths begin with the same conditions, so the solver keeps these.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ UNITS = 10_000_000
 class Branches:
     """The conditions on the current path, in the order in which the code met them.
 
-    With `quick`, Z3 does not get definitions, for instance of quotients.
+    With `quick`, Z3 does not get definitions, for example of quotients.
     """
 
     def __init__(self, numbers: Numbers, *, quick: bool = False) -> None:
@@ -31,7 +31,7 @@ class Branches:
 
     def take(self, at: int, condition: Any) -> None:
         """Make this condition number `at` of the path, and forget the conditions after it. If it
-        already has that number, change nothing."""
+        already has this number, change nothing."""
         if at < len(self._conditions) and self._conditions[at][0].eq(condition):
             return
         self._forget_from(at)

@@ -1,8 +1,8 @@
-"""Checks that code uses only operations that the proof defines for symbols.
+"""Check that code uses only operations that the proof defines for symbols.
 
 `Definitions.call` follows a function of the model and every function that it calls, in any module.
-It computes with kinds instead of values (`smt.kinds`): a number, an id, a list of records. An
-operation that is not defined for these kinds is refused. So if nothing is refused, the code does on
+It computes with kinds instead of values (`smt.kinds`): a number, an id, a list of records. It
+refuses an operation that is not defined for these kinds. So if nothing is refused, the code does on
 symbols what it does on numbers, and does the same for each item of a list.
 
 Every branch counts, whether or not a run takes it. The functions and constants are those that
@@ -45,18 +45,9 @@ from .rewriting import REWRITTEN
 class Definitions:
     """The definitions of a system's proof, in addition to the operations on kinds.
 
-    Attributes:
-        fields: the kinds of those fields whose annotations do not determine them.
-        assumed: for each function that the proof replaces, the kind of its result. Its code must
-            not change anything, except the fields in `free` of a request that it returns.
-        expressions: the kinds of expressions, by function and text, that lemmas are about.
-        modules: the modules in which `on_symbols` replaces Python's functions.
-        carried: the variables, as `MODULE.FUNCTION NAME`, that a loop may carry from one item to
-            the next, as a lemma proves.
-        hidden: the fields that code which the proof replaces may read of any value.
-        counts_down: the functions in which a place in a list may be used to count the items that
-            are still to come, as a lemma proves.
-        entered: the modules of all functions that are called.
+    entered: the modules of all functions that are called.
+    counts_down: the functions in which a place in a list may be used to count the items that are
+        still to come, as a lemma proves.
     """
 
     fields: Mapping[tuple[type, str], Kind]
@@ -77,11 +68,8 @@ class Definitions:
 
     def call(self, function: Any, *given: Kind, **named: Kind) -> tuple[Kind, int, int]:
         """Return the kind of a function's result, how deep its loops are nested, and in how many
-        ways it could count items (`Scope.add`).
-
-        Raises: UndecidedError: the function, or one that it calls, does something that the proof
-            does not define. TypeError: the function does not take these arguments.
-        """
+        ways it could count items (`Scope.add`). Raise TypeError if the function does not take these
+        arguments."""
         code, name = function.__code__, name_of(function)
         kinds = parameters_of(function, given, named)
         loose = self.loose or name in self.assumed

@@ -1,8 +1,8 @@
 """Symbolic execution of model code: every path that it can take, with its result.
 
-A function of integers runs unchanged on `Number`s. Wherever it branches on a comparison of
-`Number`s, every branch that is possible is followed. A proof about all these paths is therefore a
-proof about the code. `merged` combines the paths into one term.
+A function of integers runs unchanged on `Number`s. When it branches on a comparison of `Number`s,
+every possible branch is followed. A proof about all these paths is therefore a proof about the
+code. `merged` combines the paths into one term.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,15 +29,9 @@ class Path(NamedTuple):
 
 
 class SymbolicRun:
-    """One run of the code. The answers to its first comparisons are given; each later comparison
+    """One run of the code. The answers to its first comparisons are given. Each later comparison
     gets an answer that is possible.
 
-    Attributes:
-        numbers: the numbers that the code runs on.
-        given: the answers to the first comparisons. Later comparisons are answered with yes if that
-            is possible.
-        taken: the answers so far; `conditions` holds the corresponding terms.
-        others: the paths that are still to be followed. For each later comparison that could also
             be answered with no, this is the list of answers up to that comparison, followed by no.
     """
 
@@ -90,10 +84,10 @@ class SymbolicRun:
         """Return quotient and remainder as Python defines them: rounded down, even below zero.
 
         Z3 decides faster if it knows that the number is not negative and that the divisor is
-        positive. Both must then hold on every path, because all paths share the result.
+        positive. These facts are used only if they hold on every path, because all paths share the
+        result.
 
-        Raises:
-            ZeroDivisionError: the divisor is zero on this path.
+        Raise ZeroDivisionError if the divisor is zero on this path.
         """
         if isinstance(number, int):
             number = z3.IntVal(number)
@@ -227,7 +221,7 @@ class Number:
 
     def __index__(self) -> int:
         """Return the value as an int, on a separate path for each value. Slices and ranges call
-        this; it works only for small numbers."""
+        this method. It works only for small numbers."""
         for value in range(FEW + 1):
             if self.run.answer(self.of == value):
                 return value
@@ -242,7 +236,7 @@ class Number:
         raise UndecidedError("writes a number out")
 
     def __format__(self, _: str) -> str:
-        """Return a text for messages; code may only pass it on (`smt.kinds`)."""
+        """Return a text for messages. Code may only pass the text on (`smt.kinds`)."""
         return "a number"
 
 
@@ -266,22 +260,22 @@ def bare(number: Any) -> Any:
 
 
 class UndecidedError(Exception):
-    """Code does something that leaves a claim about it undecided; `str` completes "the code"."""
+    """Raised if code does something that leaves a claim about it undecided. The message completes
+    the sentence "the code ..."."""
 
 
 class BeyondPrefixError(Exception):
-    """The code looked at an unknown part of a sequence, so its path ends there."""
+    """Raised if the code looked at an unknown part of a sequence, so that its path ends there."""
 
 
 class TooManyPathsError(UndecidedError):
-    """A function has too many paths to follow, or to combine into one term."""
+    """Raised if a function has too many paths to follow, or to combine into one term."""
 
 
 def merged(numbers: Numbers, code: Callable[[SymbolicRun], Any]) -> Any:
-    """Return one term that equals the result of `code`, whichever path it takes.
+    """Return one term that equals the result of `code` on every path.
 
-    Raises:
-        TooManyPathsError: there are more than MAX_PATHS.
+    Raise TooManyPathsError if there are more than MAX_PATHS.
     """
     taken = list(islice(paths(numbers, code), MAX_PATHS + 1))
     if len(taken) > MAX_PATHS:
@@ -298,14 +292,13 @@ def paths(
 ) -> Iterator[Path]:
     """Yield every path of `code`. `code` receives the run, and makes its numbers with it.
 
-    With `quick`, definitions (of quotients, for instance) are ignored when checking whether a
-    branch is possible. This is much faster, but it also yields some paths that no numbers can take.
-    If the result is a comparison, it is decided as well. The facts of `numbers` hold on every path.
-    Paths that read the unknown part of a sequence are left out, and so are paths that end in an
+    With `quick`, definitions (for example of quotients) are ignored when checking whether a branch
+    is possible. This is much faster, but also yields some paths that no numbers can take. If the
+    result is a comparison, it is decided as well. The facts of `numbers` hold on every path. Paths
+    that read the unknown part of a sequence are left out, and so are paths that end in an
     exception, for example of an `assert`, if no numbers can take them.
 
-    Raises:
-        TooManyPathsError: there are more than MOST_PATHS, or a path does not end.
+    Raise TooManyPathsError if there are more than MOST_PATHS, or if a path does not end.
     """
     waiting: list[list[bool]] = [[]]
     branches, tried = Branches(numbers, quick=quick), 0
@@ -344,12 +337,11 @@ def holds_on(numbers: Numbers, taken: Sequence[Path], claim: Callable[[Any], Any
 
 
 @contextmanager
-def stubbed(module: Any, **stubs: Any) -> Iterator[None]:
-    """Inside the context, replace functions that a module of the model calls with stubs. Builtins
-    can be replaced as well.
+def stubs(module: Any, **stubs: Any) -> Iterator[None]:
+    """Within the block, replace functions that a module of the model calls with stubs. Builtins can
+    be replaced as well.
 
-    Raises:
-        AttributeError: the module has no such name.
+    Raise AttributeError if the module has no such name.
     """
     own = vars(module)
     if unknown := stubs.keys() - own.keys() - own["__builtins__"].keys():
@@ -365,7 +357,7 @@ def stubbed(module: Any, **stubs: Any) -> Iterator[None]:
 
 
 class SymbolicLength:
-    """A sequence whose length is a symbol; its items are unknown."""
+    """A sequence whose length is a symbol and whose items are unknown."""
 
     def __init__(self, length: Number) -> None:
         self.length = length
@@ -411,7 +403,7 @@ class Prefix:
 
 class Queue(Prefix):
     """A sequence of any length. Its last known item stands for all later items. That item must
-    count as all of them (`counts_more`), so that a copy of the sequence has the same length."""
+    count for all of them (`counts_more`), so that a copy of the sequence has the same length."""
 
     def __iter__(self) -> Iterator[Any]:
         for at, item in enumerate(self.known):
@@ -431,17 +423,17 @@ class Queue(Prefix):
         return (*other, *self)
 
 
-def counted(number: Any, more: Any) -> Any:
-    """Return the number as one that belongs to an item which stands for `more` additional items."""
+def count_as_more(number: Any, more: Any) -> Any:
+    """Return the number, marked as belonging to an item that stands for `more` additional items."""
     if isinstance(number, Number):
         number = Number(number.run, number.of)
         number.counts_more = more
     return number
 
 
-def counted_like(number: Any, other: Any) -> Any:
-    """Return the number as one that belongs to the same item as `other`."""
-    return counted(number, other.counts_more) if hasattr(other, "counts_more") else number
+def count_like(number: Any, other: Any) -> Any:
+    """Return the number, marked as belonging to the same item as `other`."""
+    return count_as_more(number, other.counts_more) if hasattr(other, "counts_more") else number
 
 
 def condition(value: "Truth | bool") -> Any:

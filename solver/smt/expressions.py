@@ -1,4 +1,4 @@
-"""Follows the expressions of a function, with kinds instead of values (`smt.kinds`)."""
+"""Follow the expressions of a function, with kinds instead of values (`smt.kinds`)."""
 
 import ast
 import builtins
@@ -89,13 +89,14 @@ class Scope:
         return UndecidedError(f"does something that the proof does not define: {text} ({where})")
 
     def add(self, items: int) -> None:
-        """Count ways in which the function could find out that there is one more item: a loop, a
-        variable that it sets in a loop, and an item that it adds to a list, which shifts the list
-        against another one."""
+        """Add to the number of ways in which the function could find out that there is one more
+        item: a loop, a variable that it sets in a loop, or an item that it adds to a list, which
+        shifts the list against another one."""
         self.of.ways += 0 if self.loose else items
 
     def deepen(self, node: ast.AST, by: int) -> None:
-        """Count loops, and loops in loops."""
+        """Record that the code at `node` is inside `by` more loops. Raise UndecidedError if too
+        many loops are nested."""
         self.add(WITHIN if by and self.of.nested else 0)
         self.of.nested += by
         self.of.deepest = max(self.of.deepest, self.of.nested)
@@ -138,7 +139,7 @@ class Scope:
             raise self.refused(node)
 
     def item(self, node: ast.expr) -> Kind:
-        """Return the kind of the items that a loop goes through."""
+        """Return the kind of the items over which a loop runs."""
         kind = self.value(node)
         item = HIDDEN if kind == HIDDEN and self.loose else item_of(kind)
         self.add(len(kind.of) if kind.name == "row" else 0)
@@ -168,7 +169,7 @@ class Scope:
         return kind
 
     def expression(self, node: ast.expr) -> Kind:
-        """Return the kind of an expression; MIXED if it is not defined."""
+        """Return the kind of an expression, or MIXED if the proof does not define it."""
         if (
             self.loose
             and isinstance(node, LOOSE)
@@ -359,7 +360,7 @@ class Scope:
     def apply(
         self, node: ast.Call, kind: Kind, given: list[Kind], named: Mapping[str, Kind]
     ) -> Kind:
-        """Return the kind of a call's result; MIXED if it is not defined."""
+        """Return the kind of a call's result, or MIXED if the proof does not define it."""
         if kind.name == "applied":
             return self.apply(node, kind.of[0], [*kind.of[1:], *given], named)
         if kind.name == "builtin":

@@ -22,7 +22,7 @@ from .memory import PACKAGE
 
 @dataclass(frozen=True)
 class Kind:
-    """What is known about a value. `of` holds the kinds of its parts."""
+    """The known facts about a value. `of` contains the kinds of its parts."""
 
     name: str
     of: tuple[Any, ...] = ()
@@ -61,7 +61,7 @@ def row(*items: Kind) -> Kind:
 
 
 def stream(item: Kind) -> Kind:
-    """Return the kind of items that code can iterate over only once, in the place where they are
+    """Return the kind of items that code can iterate over only once, at the point where they are
     made."""
     return Kind("stream", (item,))
 
@@ -81,7 +81,8 @@ def place_in(items: ast.expr) -> Kind:
 
 
 def by_id(value: Kind) -> Kind:
-    """Return the kind of a dict with ids as keys or, if the value is NOTHING, of a set of ids."""
+    """Return the kind of a dict whose keys are ids. If the value is NOTHING, return the kind of a
+    set of ids."""
     return Kind("by id", (value,))
 
 
@@ -107,10 +108,10 @@ def known(value: Any) -> Kind:
 
 
 def join(*kinds: Kind) -> Kind:
-    """Return the kind of a value that is of one of these kinds; MIXED if there is none.
+    """Return the kind of a value that is of one of these kinds, or MIXED if there is no such kind.
 
-    A value of any kind may be None: if the code expects something else, Python raises an error,
-    which no code catches.
+    A value of any kind may be None: if the code expects something else, Python raises an error, and
+    no code catches it.
     """
     joined = EMPTY
     for kind in kinds:
@@ -171,7 +172,7 @@ def can_compare(operator: ast.cmpop, left: Kind, right: Kind) -> bool:
 
 
 def result_of(operator: ast.operator, left: Kind, right: Kind) -> Kind:
-    """Return the kind of a sum, a product and so on; MIXED if it is not defined."""
+    """Return the kind of a sum, a product and so on, or MIXED if it is not defined."""
     arithmetic = ast.Add | ast.Sub | ast.Mult | ast.FloorDiv | ast.Mod
     if left == right == NUMBER and isinstance(operator, arithmetic):
         return NUMBER
@@ -183,8 +184,8 @@ def result_of(operator: ast.operator, left: Kind, right: Kind) -> Kind:
 
 
 def item_at(kind: Kind, place: str, of: Kind) -> Kind:
-    """Return the kind of an item. Its place is a constant in the code, or a value of this kind.
-    Code may take only the first and the last item of a list."""
+    """Return the kind of an item. The item's place is a constant in the code, or a value of kind
+    `place`. Code may take only the first and the last item of a list."""
     if kind.name == "by id" and of == NAME:
         return cast(Kind, kind.of[0])
     if kind.name == "many" and of.name == "place":
@@ -197,7 +198,7 @@ def item_at(kind: Kind, place: str, of: Kind) -> Kind:
 
 
 def result_of_builtin(name: str, given: Sequence[Kind]) -> Kind:
-    """Return the kind of the result of a built-in function; MIXED if it is not defined. With
+    """Return the kind of the result of a built-in function, or MIXED if it is not defined. With
     symbols, `len`, `max`, `min` and `sorted` are replaced (`on_symbols`)."""
     if name == "zip" and given:
         items = [item_of(kind) for kind in given]
@@ -246,7 +247,7 @@ def of_model(module: str) -> bool:
 
 
 def annotated(hint: Any) -> Kind:
-    """Return the kind of a field with this annotation; MIXED if code must not read it."""
+    """Return the kind of a field with this annotation, or MIXED if code must not read the field."""
     if hint in (plain := {int: NUMBER, bool: TRUTH, str: NAME, NoneType: NOTHING}):
         return plain[hint]
     origin, parts = get_origin(hint), get_args(hint)
@@ -272,8 +273,8 @@ def is_record(of: Any) -> bool:
 
 
 def kind_of(value: Any) -> Kind:
-    """Return the kind of a constant object; MIXED if code could use it to tell symbols apart or to
-    remember something."""
+    """Return the kind of a constant object. Return MIXED if code could use the object to tell
+    symbols apart or to remember something."""
     plain = {bool: TRUTH, int: NUMBER, str: TEXT, NoneType: NOTHING}
     if type(value) in plain:
         return plain[type(value)]

@@ -1,6 +1,6 @@
-"""Finds what a loop carries from one item to the next, and takes the body out of a loop.
+"""Find what a loop carries from one item to the next, and take the body out of a loop.
 
-If a loop carries nothing, it does the same for each item, whatever came before it.
+A loop that carries nothing does the same for each item, whatever items came before.
 """
 
 import ast
@@ -24,7 +24,8 @@ def functions(node: ast.AST, within: str = "") -> Iterator[tuple[str, ast.Functi
 
 
 def made_here(function: ast.AST) -> set[str]:
-    """Return the variables of a function that only hold lists and dicts which it has just made."""
+    """Return the variables of a function that only refer to lists and dicts which it has just
+    made."""
     made, others = set[str](), set[str]()
     for node in ast.walk(function):
         if isinstance(node, ast.arg):
@@ -40,8 +41,8 @@ def made_here(function: ast.AST) -> set[str]:
 
 
 def _pairs(target: ast.expr, value: ast.expr | None) -> list[tuple[ast.expr, ast.expr | None]]:
-    """Return the targets of an assignment with their values, one by one if both sides are written
-    as tuples."""
+    """Return the targets of an assignment with their values. If both sides are written as tuples,
+    return them pair by pair."""
     match target, value:
         case ast.Tuple(elts=parts), ast.Tuple(elts=values) if len(parts) == len(values):
             return [*zip(parts, values, strict=True)]
@@ -124,7 +125,7 @@ def _set_by(target: ast.AST) -> set[str]:
 
 def _follow(body: list[ast.stmt], given: set[str], early: set[str]) -> bool:
     """Add to `early` the variables that the statements read and that are not in `given`. Add to
-    `given` the variables that they set. Return whether control can reach the end of the
+    `given` the variables that the statements set. Return whether control can reach the end of the
     statements."""
     for statement in body:
         if isinstance(statement, ast.If):
@@ -179,7 +180,7 @@ def tree_of(code: CodeType, source: str) -> ast.FunctionDef | None:
 
 
 def name_of(function: FunctionType) -> str:
-    """Return MODULE.FUNCTION below `model`."""
+    """Return the name of a function as MODULE.FUNCTION, relative to the package `model`."""
     module = function.__globals__["__name__"].removeprefix(f"{PACKAGE}.")
     return f"{module}.{function.__code__.co_qualname}"
 

@@ -61,7 +61,7 @@ def _modules(package: ModuleType) -> Iterator[tuple[str, ModuleType]]:
 
 
 def contents_of(item: Any) -> Mapping[Any, Any] | None:
-    """Return the contents of a mutable object; None for any other object."""
+    """Return the contents of a mutable object, or None for any other object."""
     if isinstance(item, _lru_cache_wrapper):
         return {item.cache_info().misses: None}
     if isinstance(item, dict | MappingProxyType):

@@ -42,7 +42,7 @@ class Numbers:
         return made
 
     def always(self, condition: Any) -> bool:
-        """Return whether the condition follows from the facts; False if Z3 gives up."""
+        """Return whether the condition follows from the facts. Return False if Z3 gives up."""
         if self._solver is None:
             self._solver = z3.Solver()
             self._solver.set("rlimit", UNITS)
@@ -53,12 +53,12 @@ class Numbers:
     def split(
         self, number: Any, by: Any, most: int | None, *, signed: bool = False, positive: bool = True
     ) -> tuple[Any, Any]:
-        """Return quotient and remainder of a number. Unless `signed`, the number must not be
+        """Return quotient and remainder of a number. Unless `signed` is set, the number must not be
         negative.
 
         `most`, if given, is an upper bound on the quotient. `by` may be symbolic; the fact is then
-        not linear. Without `positive`, `by` may be 0 or negative; the results have a meaning only
-        if it is positive.
+        not linear. Without `positive`, `by` may be 0 or negative, but the results are meaningful
+        only if it is positive.
         """
         key = _split_key(number, by)
         if key not in self._splits:
@@ -84,9 +84,9 @@ class Numbers:
         return _split_key(number, by) in self._splits
 
     def tell_quotients(self, by: int) -> None:
-        """Give Z3 the fact that quotients by `by` are monotonic, because Z3 is slow to find this
-        out. A larger number never has a smaller quotient, and a number larger by at least `by` has
-        a larger one."""
+        """Give Z3 the fact that quotients by `by` are monotonic, which it would be slow to find
+        out. A larger number never has a smaller quotient, and a number that is larger by at least
+        `by` has a larger quotient."""
         same = [
             (number, quotient)
             for quotient, _, (number, of) in self._splits.values()
@@ -97,7 +97,7 @@ class Numbers:
             self.facts.append(z3.Implies(smaller + by <= larger, whole + 1 <= more))
 
     def extreme(self, numbers: list[Any], *, least: bool = False) -> Any:
-        """Return a new symbol equal to the largest of the numbers; with `least`, to the
+        """Return a new symbol that equals the largest of the numbers or, with `least`, the
         smallest."""
         key = (int(least), *(number.get_id() for number in numbers))
         if key not in self._extremes:
@@ -114,8 +114,8 @@ class Numbers:
         return top
 
     def largest_of(self, name: str, numbers: list[tuple[Any, Any]]) -> Any:
-        """Return the largest of the numbers whose condition holds; 0 if no condition holds. The
-        numbers must not be negative.
+        """Return the largest of those numbers whose condition holds, or 0 if no condition holds.
+        The numbers must not be negative.
 
         The result is a new symbol, because Z3 decides this faster than nested `If` terms.
         """
@@ -138,7 +138,7 @@ def _split_key(number: Any, by: Any) -> tuple[int, int]:
 
 def read(model: z3.ModelRef, number: Any) -> int:
     """Return the value of a number in a solution. If Z3 leaves the value open, return the smallest
-    possible one."""
+    possible value."""
     return int(model.eval(number, model_completion=True).as_long())
 
 

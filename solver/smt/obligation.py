@@ -21,7 +21,7 @@ from .memory import Memory
 
 
 class ScenarioPair(NamedTuple):
-    """The same requests in two configurations; the second run has more preemptions."""
+    """The same requests in two configurations. The second run has more preemptions."""
 
     few: Scenario
     more: Scenario
@@ -43,8 +43,9 @@ def decide(
     """Return whether all facts can hold together and, if so, a solution.
 
     The answer is "unknown" after `seconds` of wall-clock time, or after `units` of Z3's own
-    resource count (its `rlimit`, about one for each elementary step). A limit in units gives the
-    same answer on every machine, however busy; a limit in seconds does not. None means no limit.
+    resource count (its `rlimit`, about one for each elementary step). With a limit in units, the
+    answer is the same on every machine, however busy it is; with a limit in seconds, it is not.
+    None means no limit.
 
     The question runs in a new Z3 context. Otherwise the answer within a limit would depend on the
     order in which terms were made, and therefore on earlier questions.
@@ -65,7 +66,7 @@ def decide(
 
 
 def decide_by_cvc5(facts: list[Any], seconds: float) -> Answer:
-    """Return cvc5's answer; "unknown" if it is not installed."""
+    """Return cvc5's answer, or "unknown" if cvc5 is not installed."""
     if importlib.util.find_spec("cvc5") is None:
         return "unknown"
     return ask_cvc5(in_smt_lib(facts), seconds)[0]
@@ -85,7 +86,7 @@ def in_smt_lib(facts: list[Any]) -> str:
 
 def logic_of(facts: Iterable[Any]) -> str:
     """Return the smallest logic of SMT-LIB that contains all facts. With a linear logic, cvc5
-    answers in less than a second where it gives up with a nonlinear one."""
+    sometimes answers in less than a second where it gives up with a nonlinear one."""
     seen, waiting = set[int](), [*facts]
     functions, products = "", "L"
     while waiting:
@@ -157,11 +158,11 @@ class Obligation:
 def lemma(
     sentence: str, *code: str, name: str = ""
 ) -> Callable[[Callable[..., list[Any]]], Callable[..., Obligation]]:
-    """Decorate a claim, so that it returns its lemma. The lemma is named after the claim, or
-    `name`.
+    """Decorate a claim, so that it returns its lemma. The lemma is named after the claim, or `name`
+    if given.
 
-    The last argument of a claim is 0 for the lemma and 1 for the guard, in which it weakens a
-    premise. The decorated function takes the other arguments; `sentence` and `name` may contain
+    The last argument of a claim is 0 for the lemma and 1 for the guard, in which the claim weakens
+    a premise. The decorated function takes the other arguments. `sentence` and `name` may contain
     them in braces. For `code`, see `Obligation`.
     """
 
@@ -185,8 +186,8 @@ def lemma(
 Lemmas = Callable[[int | None], list[Obligation]]
 
 
-def together(*lemmas: Lemmas) -> Lemmas:
-    """Combine several functions that return lemmas into one."""
+def combine(*lemmas: Lemmas) -> Lemmas:
+    """Combine several functions that return lemmas into one function."""
     return lambda block: [lemma for each in lemmas for lemma in each(block)]
 
 
@@ -215,7 +216,7 @@ class RuleProof(NamedTuple):
 
 class Certified(NamedTuple):
     """The second solver's answers to a claim and its guard. `holes` is the number of unjustified
-    steps in its proof; None if there is no proof."""
+    steps in the solver's proof, or None if there is no proof."""
 
     claim: Answer
     guard: Answer
@@ -244,7 +245,7 @@ class Discharged:
 
 
 def import_models() -> None:
-    """Import the models of all systems, in case one of them changes another's functions. Call this
+    """Import the models of all systems, in case one of them changes functions of another. Call this
     before the code of a model runs on symbols."""
     for system in SYSTEMS:
         reference(system)

@@ -9,12 +9,12 @@ from typing import Any, cast
 import msgspec
 import z3
 
-from .execution import Number, Prefix, SymbolicLength, UndecidedError, bare, counted, stubbed
+from .execution import Number, Prefix, SymbolicLength, UndecidedError, bare, count_as_more, stubs
 
 
 @contextmanager
 def on_symbols(*modules: ModuleType) -> Iterator[None]:
-    """Inside the context, replace `len`, `max`, `min`, `sorted` and `enumerate` in these modules.
+    """Within the block, replace `len`, `max`, `min`, `sorted` and `enumerate` in these modules.
 
     Python's own functions compare the numbers pair by pair, and each comparison is a branch. So
     each order of the numbers would become a separate path. The replacements return a term: code
@@ -22,7 +22,7 @@ def on_symbols(*modules: ModuleType) -> Iterator[None]:
     """
     with ExitStack() as stack:
         for module in modules:
-            stack.enter_context(stubbed(module, **REPLACED))
+            stack.enter_context(stubs(module, **REPLACED))
         yield
 
 
@@ -45,14 +45,14 @@ def can_count(item: Any) -> bool:
 
 def more_of(item: Any) -> list[Any]:
     """Return how many other items an item, or a part of a tuple, stands for. Return an empty list
-    if it stands for none."""
+    if it stands for no others."""
     if hasattr(item, "counts_more"):
         return [item.counts_more]
     return [more for part in item for more in more_of(part)][:1] if isinstance(item, tuple) else []
 
 
 def numbered(collection: Any, start: Any = 0) -> Iterator[tuple[Any, Any]]:
-    """Number the items of a collection. An item that stands for several items takes as many
+    """Number the items of a collection. An item that stands for several items takes that many
     numbers."""
     for item in collection:
         yield start, item
@@ -76,7 +76,7 @@ def _extreme(own: Any, of: Any, options: Any) -> Any:
     terms = [z3.IntVal(item) if isinstance(item, int) else bare(item) for item in items]
     extreme = Number(symbol.run, numbers.extreme(terms, least=own is builtins.min))
     mores = [more for item in items for more in more_of(item)] if len(of) > 1 else []
-    return counted(extreme, mores[0]) if mores else extreme
+    return count_as_more(extreme, mores[0]) if mores else extreme
 
 
 def in_order(collection: Any, *, key: Any = None, reverse: bool = False) -> list[Any]:
@@ -102,7 +102,7 @@ def in_order(collection: Any, *, key: Any = None, reverse: bool = False) -> list
             rows[at] = chosen(symbol, swap, second, first)
             rows[at + 1] = chosen(symbol, swap, first, second)
     if any(map(more_of, items)):
-        rows = [tuple(counted(number, row[-1]) for number in row) for row in rows]
+        rows = [tuple(count_as_more(number, row[-1]) for number in row) for row in rows]
     rows = [row[:-1] for row in rows]
     return [
         row if isinstance(item, tuple) else row[0] for item, row in zip(items, rows, strict=True)

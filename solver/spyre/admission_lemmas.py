@@ -21,10 +21,10 @@ from ..smt.execution import (
     SymbolicRun,
     bare,
     condition,
-    counted,
+    count_as_more,
     holds_on,
     paths,
-    stubbed,
+    stubs,
 )
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
@@ -39,7 +39,7 @@ BLOCK = 64
 def walk_counts_every_request(size: int | None) -> Obligation:
     """Return the lemma for `size` requests.
 
-    None stands for any number of requests; the walk then stops within the first few.
+    None stands for any number of requests. The walk then stops within the first few.
     """
     about = f"({size})" if size else f"(any number), while it goes through the first {FIRST}"
     return Obligation(
@@ -52,7 +52,7 @@ def walk_counts_every_request(size: int | None) -> Obligation:
 
 
 def request(number: int, **more: Any) -> Request:
-    """Return a request of the model; its other fields do not matter for the lemma."""
+    """Return a request of the model. Fields that are not given do not matter for the lemma."""
     return Request(**{"id": str(number), "prompt": 1, "max_tokens": 1, "output_len": 1, **more})
 
 
@@ -63,7 +63,7 @@ class SeveralDecoding(volumetric.Decoding):
 
 
 def several(member: volumetric.Decoding, more: Any) -> volumetric.Decoding:
-    made = SeveralDecoding(*(counted(number, more) for number in member))
+    made = SeveralDecoding(*(count_as_more(number, more) for number in member))
     made.counts_more = more
     return made
 
@@ -91,7 +91,7 @@ def _walk_counts_every_request(size: int | None, beyond: int) -> list[Any]:
             return answer(term, to_come, *others)
 
         in_order = {"sorted": list} if size == LARGE else {}
-        with on_symbols(volumetric), stubbed(volumetric, answer_at=answer_at, **in_order):
+        with on_symbols(volumetric), stubs(volumetric, answer_at=answer_at, **in_order):
             return volumetric.accepts(projection, run.number(limit))
 
     taken = list(paths(numbers, code, quick=True))
@@ -158,7 +158,7 @@ def formula_projects_every_member(check: Check, block: int, size: int, more: int
         if size == MANY:
             symbols[-1] = several(symbols[-1], number(more_members))
         newcomer = volumetric.Newcomer(*map(number, (prompt, tokens)))
-        with on_symbols(volumetric), stubbed(volumetric, accepts=walk):
+        with on_symbols(volumetric), stubs(volumetric, accepts=walk):
             answer = check(symbols, newcomer, block, number(limit), number(tkv))
         return walked, bool(answer)
 

@@ -1,4 +1,4 @@
-"""Searches for a sequence of admissions that a formula accepts and that exceeds the limit.
+"""Search for a sequence of admissions that a formula accepts and that exceeds the limit.
 
 The encoding is in closed form, without unrolled steps. Requests join one after the other, each at a
 time counted in decode steps, and at some later time the batch exceeds the limit. Everything in
@@ -7,7 +7,7 @@ members' lengths.
 
 The schedule is the documented one: one prefill at a time, a decode step between two chunks while
 any request decodes, and the check at the last chunk. Each request arrives just in time for its
-first chunk. Without interleaving, the chunks of a prompt follow one another with no decode steps in
+first chunk. Without interleaving, the chunks of a prompt follow one another without decode steps in
 between.
 """
 
@@ -79,7 +79,8 @@ class Setting:
     def pauses(self) -> bool:
         """Whether the revision decides, before each decode step, which requests to pause.
 
-        These releases do so even if `pausing` is off. In that case, they check the formula as well.
+        The releases of such a revision do so even if `pausing` is off. In that case, they check the
+        formula as well.
         """
         return "paused" in REVISIONS[self.revision].shows
 
@@ -127,8 +128,8 @@ class Problem(NamedTuple):
 
 
 def violation(setting: Setting, beyond: int | None = None) -> Problem:
-    """Return the problem in which every request is accepted, and batch x tkv exceeds `beyond`
-    (None: the limit)."""
+    """Return the problem in which every request is accepted and batch x tkv exceeds `beyond`
+    tokens, by default the limit."""
     threshold = setting.limit if beyond is None else beyond
     numbers = Numbers()
     arrivals = make_arrivals(numbers, setting)
@@ -170,16 +171,16 @@ def largest_tkv(setting: Setting) -> int:
 
 
 def largest_harmless(setting: Setting, volume: int | None = None) -> int:
-    """Return the largest number of requests with which batch x tkv can never exceed `volume` tokens
-    (None: the limit)."""
+    """Return the largest number of requests with which batch x tkv can never exceed `volume`
+    tokens, by default the limit."""
     return (setting.limit if volume is None else volume) // largest_tkv(setting)
 
 
 def make_arrivals(numbers: Numbers, setting: Setting) -> list[Joined]:
-    """Return requests that the check on arrival accepts. Each joins no sooner than its chunks
-    allow.
+    """Return requests that the check on arrival accepts. Each joins only after the steps that its
+    chunks take.
 
-    Each decodes at least once, because a request that never decodes is never part of a batch and
+    Each request decodes at least once, because one that never decodes is never part of a batch and
     only takes up time.
     """
     longest = setting.max_model_len
@@ -265,8 +266,8 @@ def meeting(
     *,
     all_requests: bool,
 ) -> tuple[Meeting, list[Any]]:
-    """Return the batch that the newcomer joins, and facts about it: at least one request decodes,
-    and every member has room within max_model_len."""
+    """Return the batch that the newcomer joins, and facts about the batch: at least one request
+    decodes, and every member has room within max_model_len."""
     ages = [newcomer.joins - request.joins for request in earlier]
     # A request that computes its last token in a decode step has left before the next chunk is
     # decided.
@@ -321,8 +322,8 @@ def solution(problem: Problem, model: z3.ModelRef) -> list[Arrival]:
 
 
 def short_and_early(setting: Setting, arrivals: list[Joined]) -> list[Any]:
-    """Return facts that make prompts at most two blocks long, and that let requests join within
-    as many steps as four blocks have tokens.
+    """Return facts which limit prompts to two blocks, and the steps in which requests join to as
+    many as four blocks have tokens.
 
     Most counterexamples begin like this.
     """

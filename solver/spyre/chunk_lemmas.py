@@ -148,9 +148,8 @@ def _symbols(numbers: Numbers, sizes: Sizes) -> tuple[Any, Any]:
 
 
 def _any_plan(sizes: Sizes, all_cached: int = 0, padding_more: int = 0) -> tuple[Numbers, Plan]:
-    """Return an arbitrary prompt, some whole blocks of which are computed. With `all_cached`, these
-    may include its last token.
-    """
+    """Return an arbitrary prompt of which some whole blocks are computed. With `all_cached`, these
+    may include its last token."""
     numbers = Numbers()
     block, chunk_blocks = _symbols(numbers, sizes)
     prompt, done = numbers.fresh("prompt", 1), numbers.fresh("done", 0)
@@ -255,8 +254,8 @@ def rest_fits_only_in_last_chunk(sizes: Sizes, more: int) -> list[Any]:
 
 
 def _counted_ahead(sizes: Sizes, release: str) -> tuple[Numbers, Plan, Any, Any]:
-    """Return the plan of an arbitrary chunk, in blocks, and the numbers of counted and of allocated
-    blocks after it."""
+    """Return the plan of an arbitrary chunk, in blocks, and how many blocks are counted and
+    allocated after the chunk."""
     numbers, planned = _any_plan(sizes.in_blocks())
     prefix_hit = numbers.fresh("prefix_hit", 0)
     numbers.facts.append(prefix_hit <= planned.computed)
@@ -328,11 +327,11 @@ LEMMAS_AHEAD = (
 
 def hit_on_uncomputed(block: int, chunk_blocks: int, revision: str = "2.5.2") -> Scenario:
     """Return a scenario with a hit on blocks that were counted as computed, but were never
-    computed. A prompt of two chunks is cached except for one block of its first chunk, and is
-    aborted after that chunk.
+    computed.
 
-    By then, the scheduler has counted one block less than a whole chunk too much, which is the
-    maximum (`count_is_less_than_a_chunk_ahead`). The next prompt hits all of these blocks.
+    A prompt of two chunks is cached except for one block of its first chunk, and is aborted after
+    that chunk. By then, the scheduler has counted one block less than a whole chunk too much, which
+    is the maximum (`count_is_less_than_a_chunk_ahead`). The next prompt hits all of these blocks.
     """
     chunk = block * chunk_blocks
     cached, whole = chunk - block, 2 * chunk

@@ -24,7 +24,7 @@ from ...model.spyre.config import SpyreConfig
 from ...model.spyre.model import REVISIONS, SpyreModel
 from ...model.spyre.sound import SOUND
 from ...model.spyre.state import Sequence, State
-from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubbed
+from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubs
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from . import chunk_lemmas, length_lemmas
@@ -140,8 +140,8 @@ def last_chunk_is_as_in_lemmas(block: int, more: int) -> list[Any]:
     name="step_runs_planned_chunk_{name}",
 )
 def step_runs_planned_chunk(block: int, name: str, more: int) -> list[Any]:
-    """Claim that a step runs the planned chunk, be it the first or a later one, after any prefix
-    hit."""
+    """Claim that a step runs the planned chunk, whether it is the first or a later one, after any
+    prefix hit."""
     numbers, plan = _any_plan(block)
     first, revision = z3.Bool("first"), REVISIONS[name]
     hit = length(numbers, "hit", 0)
@@ -160,10 +160,8 @@ def step_runs_planned_chunk(block: int, name: str, more: int) -> list[Any]:
             request = request._replace(computed=0, prefix_hit=0)
         state = State(waiting=(request,) if starts else (), running=() if starts else (request,))
         with (
-            stubbed(
-                pool_of, admit=lambda config, state, newcomer: (started, state.pool), hold=hold
-            ),
-            stubbed(documented, written=lambda *_: []),
+            stubs(pool_of, admit=lambda config, state, newcomer: (started, state.pool), hold=hold),
+            stubs(documented, written=lambda *_: []),
         ):
             after, seen = forward.compute_chunk(config_of(block), revision, state, request)
         alone = len(after.running) == 1 and not after.waiting and len(covered) == 1

@@ -51,14 +51,14 @@ def _a_batch(lengths: list[int], **_: int) -> bool:
 
 @_contract("pool.blocks_for", lambda tokens, **_: tokens >= 0, ANY)
 def fewest_blocks(tokens: int, block: int) -> bool:
-    """The blocks hold all tokens, and one block fewer would not."""
+    """The blocks have room for all tokens, and one block less would not."""
     blocks = pool.blocks_for(tokens, block)
     return (blocks - 1) * block < tokens <= blocks * block
 
 
 @_contract("documented.chunk_count", lambda prompt, **_: prompt >= 1, PRODUCTION, SMALL)
 def fewest_chunks(prompt: int, block: int, chunk_blocks: int) -> bool:
-    """The chunks hold the whole prompt, and one chunk fewer would not (SPY-R04)."""
+    """The chunks have room for the whole prompt, and one chunk less would not (SPY-R04)."""
     chunk = block * chunk_blocks
     chunks = documented.chunk_count(prompt, chunk)
     return (chunks - 1) * chunk < prompt <= chunks * chunk
@@ -66,7 +66,7 @@ def fewest_chunks(prompt: int, block: int, chunk_blocks: int) -> bool:
 
 @_contract("documented.left_padding_blocks", lambda prompt, **_: prompt >= 1, PRODUCTION, SMALL)
 def left_padding(prompt: int, block: int, chunk_blocks: int) -> bool:
-    """Less than a chunk is padding, and the prompt ends in the last block of its last chunk.
+    """The padding is less than a chunk, and the prompt ends in the last block of its last chunk.
 
     So the padded prompt is a whole number of chunks. SPY-R14, SPY-R16.
     """
@@ -88,10 +88,11 @@ def chunk_in_turn(prompt: int, computed: int, block: int, chunk_blocks: int) -> 
 
 @_contract("documented.next_chunk", _in_a_prompt, PRODUCTION, SMALL)
 def chunk_borders(prompt: int, computed: int, block: int, chunk_blocks: int) -> bool:
-    """A chunk lies between chunk borders of the padded prompt, or ends with the prompt (SPY-R19).
+    """A chunk lies between chunk boundaries of the padded prompt, or ends with the prompt
+    (SPY-R19).
 
-    Together with `chunk_in_turn`: every chunk is whole except the first, which is shorter by the
-    left padding, and the last.
+    Together with `chunk_in_turn`, this means that every chunk is whole except the first, which is
+    shorter by the left padding, and the last.
     """
     chunk = block * chunk_blocks
     start, end = documented.next_chunk(prompt, computed, chunk, block)
@@ -102,7 +103,7 @@ def chunk_borders(prompt: int, computed: int, block: int, chunk_blocks: int) -> 
 
 @_contract("documented.next_chunk", _in_a_prompt, PRODUCTION, SMALL)
 def chunk_after_chunk(prompt: int, computed: int, block: int, chunk_blocks: int) -> bool:
-    """A chunk begins where the previous one ended, and leaves one chunk fewer to come (SPY-R04)."""
+    """A chunk begins where the previous one ended, and leaves one chunk less to come (SPY-R04)."""
     chunk = block * chunk_blocks
     start, end = documented.next_chunk(prompt, computed, chunk, block)
     follows = end == prompt or documented.next_chunk(prompt, end, chunk, block)[0] == end
@@ -112,10 +113,11 @@ def chunk_after_chunk(prompt: int, computed: int, block: int, chunk_blocks: int)
 
 @_contract("documented.is_last_chunk", _in_a_prompt, PRODUCTION, SMALL)
 def last_chunk(prompt: int, computed: int, block: int, chunk_blocks: int) -> bool:
-    """When a chunk starts, the rest of the prompt fits in it exactly if it is the last (SPY-R39).
+    """When a chunk starts, the rest of the prompt fits in it if and only if it is the last
+    (SPY-R39).
 
-    `computed` only selects the chunk. In the middle of a chunk this would not hold, but no code
-    asks there.
+    `computed` only selects the chunk. In the middle of a chunk this would not be true, but no code
+    asks at such a point.
     """
     chunk = block * chunk_blocks
     start, end = documented.next_chunk(prompt, computed, chunk, block)
@@ -130,8 +132,8 @@ def last_chunk(prompt: int, computed: int, block: int, chunk_blocks: int) -> boo
 def usable_hit(pads: int, hit: int, chunks: int, chunk_blocks: int) -> bool:
     """All whole chunks of the hit are usable, except the last chunk of the prompt (SPY-R58).
 
-    Together with the left padding, they end on a chunk border. With one more chunk, they would
-    exceed the hit or leave nothing to compute. SPY-R54, SPY-R55.
+    Together with the left padding, they end at a chunk boundary. One more chunk would exceed the
+    hit or leave nothing to compute. SPY-R54, SPY-R55.
     """
     usable = documented.usable_blocks(pads, hit, chunks, chunk_blocks)
     whole = usable == 0 or (pads + usable) % chunk_blocks == 0
@@ -225,10 +227,10 @@ def realigned_place(tokens: int, width: int, block: int) -> bool:
     SMALL,
 )
 def realigned_tkv(tokens: int, longest: int, block: int) -> bool:
-    """Except on a border, the realigned position is the member's tkv beside the longest member.
+    """Except at a block boundary, the realigned position is the member's tkv beside the longest
+    member.
 
-    On a block border, it is one block lower. There, the releases differ from the definition.
-    SPY-R46.
+    At a boundary, it is one block lower, and the releases differ from the definition. SPY-R46.
     """
     place: int = volumetric.realigned(tokens, (longest - 1) // block, block)
     return place == documented.request_tkvs([tokens, longest], block)[0]

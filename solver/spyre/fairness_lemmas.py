@@ -1,9 +1,8 @@
 """Lemmas which show that a step of a release that pauses requests preserves the fairness order
 (SPY-R51, SPY-P01).
 
-A whole step runs on symbols, with up to three requests; any of their batches may or may not be
-within the limit. `pausing_lemmas` proves what follows from the fairness order, for any number of
-requests.
+A whole step runs on symbols, with up to three requests. Any batch of them may or may not be within
+the limit. `pausing_lemmas` proves what follows from the fairness order, for any number of requests.
 """
 
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from ...model.spyre import release_2_5_2, scheduler
 from ...model.spyre.config import SpyreConfig
 from ...model.spyre.model import REVISIONS
 from ...model.spyre.state import State
-from ..smt.execution import SymbolicRun, holds_on, paths, stubbed
+from ..smt.execution import SymbolicRun, holds_on, paths, stubs
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from .code_lemmas import BLOCK, config_of, make_request
@@ -87,8 +86,8 @@ def step_keeps_fair_order(decoding: int, paused: int, longest: str, none_paused:
         state = State(running=requests[:decoding], paused=requests[decoding:])
         revision = REVISIONS["2.5.2"]
         with (
-            stubbed(release_2_5_2, fits_limit=_settling(run)),
-            stubbed(pool_of, hold=lambda config, number, covered, pool: (number, pool)),
+            stubs(release_2_5_2, fits_limit=_settling(run)),
+            stubs(pool_of, hold=lambda config, number, covered, pool: (number, pool)),
         ):
             before = [request.id for request in release_2_5_2.fairness_order(config, state)]
             settled, decision = revision.decide(config, revision, state)
@@ -114,7 +113,7 @@ def _run_without_blocks(config: SpyreConfig, state: State, decision: Any) -> Any
     revision = REVISIONS["2.5.2"]
     whole = tuple(request._replace(blocks=(1,)) for request in state.running)
     state, computed = scheduler.compute(config, revision, state._replace(running=whole), decision)
-    with stubbed(pool_of, release=lambda config, revision, state, request: state.pool):
+    with stubs(pool_of, release=lambda config, revision, state, request: state.pool):
         after, _, finished = scheduler.complete(config, revision, state, computed)
     return after, finished
 
@@ -130,7 +129,7 @@ def code_starts_newcomer_behind_paused(running: int, paused: int, more: int) -> 
     last running request has left.
 
     With `more` set to 1, this is the lemma's guard, a variant that must fail: it claims that one
-    more slot is free, and that a newcomer starts in every case.
+    more slot is free, and that a newcomer always starts.
     """
     numbers = Numbers()
     count = running + paused

@@ -1,7 +1,7 @@
 """A formula guarantees the limit, for any number of requests (`argument.md`, "The check").
 
 No lemma fixes the number of requests. One symbolic request stands for all requests of its kind, and
-their number is itself a symbol. Each lemma has a guard, the same claim with a weaker premise, which
+their number is itself a symbol. Each lemma has a guard: the same claim with a weaker premise, which
 Z3 must refute.
 """
 
@@ -80,7 +80,8 @@ def tkv_ends_within_widest_blocks(lengths: Lengths, less: int) -> list[Any]:
 
 
 class Batch(NamedTuple):
-    """A batch and a newcomer, in symbols. No member is longer than the tkv that admission uses."""
+    """A batch and a newcomer, in symbols. No member of the batch is longer than the tkv that
+    admission uses."""
 
     tkv: Any
     members: list[volumetric.Decoding]
@@ -128,8 +129,7 @@ def covers(formula: str, block: int = 64) -> bool:
 
 
 def _less(numbers: Numbers, weaker: int) -> Any:
-    """Return how many tokens a guard subtracts from a term: one token more than the slack of the
-    term."""
+    """Return how many tokens a guard subtracts from a term: one more than the term's slack."""
     return length(numbers, "less") if weaker else 0
 
 
@@ -165,8 +165,10 @@ def leaving_raises_no_tkv(lengths: Lengths, less: int) -> list[Any]:
 @lemma("If the walk accepts early, or passes an active request, all active requests fit together.")
 def walk_accepts_only_what_fits(beyond: int) -> list[Any]:
     """Claim that one iteration of the walk, at a request with any term, accepts only requests that
-    fit together. At some later step with some tkv, `active` of the requests that are still to be
-    visited (including the newcomer) run, and `others` do not.
+    fit together.
+
+    At some later step with some tkv, `active` of the requests that are still to be visited
+    (including the newcomer) run, and `others` do not.
     """
     numbers = Numbers()
     term, own, tkv, limit = (length(numbers, name) for name in ("term", "own", "tkv", "limit"))

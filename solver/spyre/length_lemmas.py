@@ -104,7 +104,7 @@ def _two(numbers: Numbers, longest: Any) -> tuple[Any, Any]:
 
 def _ordered(numbers: Numbers, lengths: Lengths, known: list[Any], *tokens: Any) -> None:
     """Give Z3 the fact that of two counts in whole blocks, the larger one is larger by at least one
-    block, as `more_blocks_are_one_block_more` proves. The counts are those in `known` and those of
+    block, as `more_blocks_are_one_block_more` proves. The counts are those in `known`, and those of
     `tokens`."""
     if isinstance(lengths.block, int):
         return
@@ -295,7 +295,8 @@ def needless(scale: Scale, revision: str = "sound") -> Scenario | None:
 
     Even without the rule, no tkv would exceed max_model_len. The second request has a prompt of one
     chunk. It is first considered after a decode step, and refused until the first request has
-    ended. Return None if no request waits at this scale. max_model_len must be whole blocks.
+    ended. Return None if no request waits at this scale. max_model_len must be a whole number of
+    blocks.
     """
     numbers = Numbers()
     lengths = Lengths(scale.block, None)
@@ -352,11 +353,7 @@ def _requests(numbers: Numbers, lengths: Lengths, scale: Scale) -> tuple[Ask, As
 def _solved(
     best: z3.Optimize, scale: Scale, revision: str, requests: tuple[Ask, Ask], note: str
 ) -> Scenario | None:
-    """Return the best solution; None if there is none.
-
-    Raises:
-        TimeoutError: Z3 gives up.
-    """
+    """Return the best solution, or None if there is none. Raise TimeoutError if Z3 gives up."""
     best.set("timeout", int(1000 * PATIENCE))
     answer = best.check()
     if answer == z3.unknown:

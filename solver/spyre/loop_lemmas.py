@@ -48,7 +48,7 @@ from ..smt.execution import (
     bare,
     holds_on,
     paths,
-    stubbed,
+    stubs,
 )
 from ..smt.kinds import (
     HIDDEN,
@@ -198,7 +198,7 @@ def walk_goes_on_as_with_the_rest(more: int) -> list[Any]:
 
         decoding = Prefix([run.number(term) for term in terms], run.number(many))
         projection = volumetric.Projection(run.number(own), cast(list[int], decoding))
-        with on_symbols(volumetric), stubbed(volumetric, answer_at=answer_at):
+        with on_symbols(volumetric), stubs(volumetric, answer_at=answer_at):
             if not volumetric.accepts(projection, run.number(limit)):
                 raise AssertionError("the last answer was yes")
         return compared
@@ -230,7 +230,7 @@ def leaving_only_removes(revision: Revision, more: int) -> list[Any]:
             given = {"config": config, "revision": revision, "state": before, "request": request}
             with (
                 on_symbols(*MODULES),
-                stubbed(blocks, release=lambda config, revision, state, request: state.pool),
+                stubs(blocks, release=lambda config, revision, state, request: state.pool),
             ):
                 after = turn(**given)["state"]
             left = [other for other in before.running if other.id != request.id]
@@ -276,7 +276,7 @@ def each_turn_counts_its_request(block: int, more: int) -> list[Any]:
             return run.number(answer)
 
         newcomer = volumetric.Newcomer(run.number(length(numbers, "prompt")), run.number(left + 1))
-        with on_symbols(peak), stubbed(peak, insort=insort):
+        with on_symbols(peak), stubs(peak, insort=insort):
             after = turn(
                 longest=run.number(longest),
                 peak=run.number(before),

@@ -53,7 +53,7 @@ from ...model.spyre import documented, release_2_5_2
 from ...model.spyre.documented import chunk_count
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Sequence, State
-from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubbed
+from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubs
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation, lemma
 from ..smt.on_symbols import on_symbols
@@ -173,7 +173,7 @@ def _noting_tkvs(compared: list[Any]) -> AbstractContextManager[None]:
         compared.append(whole(lengths, block_size))
         return compared[-1]
 
-    return stubbed(documented, max_tkv=max_tkv)
+    return stubs(documented, max_tkv=max_tkv)
 
 
 def _limit_is_compared_with_next_step(size: int | None, block: int, more: int) -> list[Any]:
@@ -315,7 +315,7 @@ def chosen_request_prefills_or_waits(revision: Revision, ignored: int) -> list[A
 
         config, state = step.config(run), step.state(run)
         asked = replace(revision, fits_pool=any_answer("fits pool"))
-        with on_symbols(*MODULES), stubbed(documented, may_prefill=any_answer("may prefill")):
+        with on_symbols(*MODULES), stubs(documented, may_prefill=any_answer("may prefill")):
             chosen = revision.candidate(config, asked, state)
         ongoing = None if ignored else state.prefilling
         choice = [*state.waiting] if ongoing is None else [ongoing]
@@ -416,7 +416,7 @@ def _any_rank(numbers: Numbers) -> FairnessRank:
 
 
 def _paused(rank: FairnessRank, place: Any, uncounted: int = 0) -> FairnessRank:
-    """Return the rank of a request after a step in which it was paused. It has a new place."""
+    """Return the rank of a request after a step in which it was paused. Its place has changed."""
     return FairnessRank(rank.paused_steps + 1 - uncounted, rank.generated, place)
 
 

@@ -37,7 +37,7 @@ import z3
 
 from ...model.spyre import peak
 from ...model.spyre.volumetric import Decoding, Newcomer
-from ..smt.execution import Path, SymbolicLength, SymbolicRun, bare, holds_on, paths, stubbed
+from ..smt.execution import Path, SymbolicLength, SymbolicRun, bare, holds_on, paths, stubs
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation, lemma
 from ..smt.on_symbols import goes_first, length_of, on_symbols
@@ -120,8 +120,8 @@ def shorter_request_stays_within_blocks(lengths: Lengths, less: int) -> list[Any
 
 @lemma("A request that fills no block takes no new one.")
 def no_full_block_no_new_block(lengths: Lengths, more: int) -> list[Any]:
-    """Claim that a request takes no new block in `steps` steps unless a step before the last fills
-    one."""
+    """Claim that a request takes no new block in `steps` steps unless it fills a block in one of
+    the steps before the last."""
     numbers = make_numbers(lengths)
     tokens, steps = length(numbers, "tokens"), length(numbers, "steps", 0)
     held = blocks(numbers, lengths, tokens)
@@ -142,7 +142,7 @@ def full_request_ends_with_widest(lengths: Lengths, less: int) -> list[Any]:
 @lemma("A request with n tokens beyond whole blocks last filled a block n steps ago.")
 def offset_counts_steps_since_fill(lengths: Lengths, less: int) -> list[Any]:
     """Claim that the offset counts the steps since the request last filled a block: `back` steps
-    before it had `tokens` tokens, all its blocks were full."""
+    ago it had `tokens` tokens, and all its blocks were full."""
     numbers = make_numbers(lengths)
     tokens, since = length(numbers, "tokens"), length(numbers, "since", 0)
     whole, back = numbers.split(tokens, lengths.block, None)
@@ -222,7 +222,7 @@ def check_compares_each_end(check: str, size: int, block: int, more: int) -> lis
         newcomer = Newcomer(run.number(tokens[0]), run.number(ends[0] + 1))
         with (
             on_symbols(peak),
-            stubbed(
+            stubs(
                 peak,
                 sorted=descending,
                 insort=insort,
@@ -308,7 +308,7 @@ class Offsets(SymbolicLength):
 
 @lemma("The check finds the nearest of any number of offsets below and above a position.")
 def nearest_offsets_are_found(block: int, more: int) -> list[Any]:
-    """Claim that no offset, whatever its place, is nearer to the position than the two that are
+    """Claim that no offset, at whatever place, is nearer to the position than the two that are
     found."""
     numbers = Numbers()
     count, turn = length(numbers, "offsets"), numbers.fresh("turn", 0, block - 1)
@@ -325,7 +325,7 @@ def nearest_offsets_are_found(block: int, more: int) -> list[Any]:
                 raise AssertionError(offsets)
             return run.number(split)
 
-        with on_symbols(peak), stubbed(peak, bisect_left=bisect_left):
+        with on_symbols(peak), stubs(peak, bisect_left=bisect_left):
             offsets = cast(list[int], given)
             chosen = [bare(peak.next_below(offsets, at)), bare(peak.next_above(offsets, at))]
         apart = [(offset < turn) == (place < split) for place, offset in given.asked]
@@ -360,7 +360,7 @@ def check_uses_nearest_offsets(block: int, more: int) -> list[Any]:
             return find
 
         most, at = run.number(longest), run.number(ends)
-        with stubbed(peak, next_below=finds(below), next_above=finds(above)):
+        with stubs(peak, next_below=finds(below), next_above=finds(above)):
             answer = peak.largest_tkv(most, cast(list[int], given), at, block)
         turns = [bare((1 - at) % block), bare(-at % block)]
         parts = peak.largest_of_two(most, run.number(below), run.number(above), at, block)

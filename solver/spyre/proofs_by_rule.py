@@ -10,7 +10,7 @@ from typing import NamedTuple, cast
 from ...model.spyre.model import REVISIONS
 from ...model.spyre.peak import CHECKS
 from ...model.spyre.volumetric import ByFormula, Check, Formula, formula_named
-from ..smt.obligation import Obligation, RuleProof, import_models, together
+from ..smt.obligation import Obligation, RuleProof, combine, import_models
 from . import (
     chunk_lemmas,
     code_lemmas,
@@ -45,8 +45,8 @@ class Group(NamedTuple):
 def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
     """Return the lemmas that prove LIMIT or JOIN. `block` is in tokens; None stands for any size.
 
-    LIMIT follows from JOIN by induction over admissions. Releases that pause keep LIMIT whichever
-    requests join.
+    LIMIT follows from JOIN by induction over admissions. Releases that pause requests keep LIMIT no
+    matter which requests join.
     """
     import_models()
     revision = REVISIONS[setting.revision]
@@ -99,7 +99,7 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
 
 
 def proven_for(rule: str, setting: Setting, block: int | None) -> str:
-    """Return a description of the cases that the lemmas cover together; nothing else is proven."""
+    """Return a description of the cases that the lemmas cover together. Nothing else is proven."""
     settles = setting.pauses and rule == LIMIT
     run = "up to 3 that decode or are paused" if settles else f"0 to {MANY} or {LARGE} that decode"
     requests = (
@@ -111,7 +111,7 @@ def proven_for(rule: str, setting: Setting, block: int | None) -> str:
 
 
 def _sizes(setting: Setting, block: int | None) -> str:
-    """Return a text with the sizes, in tokens, for which the code runs."""
+    """Describe the sizes, in tokens, for which the code runs."""
     tokens = block or setting.block
     chunk = setting.chunk if setting.chunk % tokens == 0 else 8 * tokens
     return f"blocks of {tokens}, chunks of {chunk}"
@@ -138,7 +138,7 @@ _LENGTH = RuleProof(
         "blocks have at least 3 tokens, and max_model_len is longer than two blocks",
     ),
     "how release 2.1.2 answers a request that is alone",
-    together(length_lemmas.obligations, code_lemmas.lengths),
+    combine(length_lemmas.obligations, code_lemmas.lengths),
     {
         "max_model_len is not whole blocks: two requests are accepted, and exceed it": lambda: (
             length_lemmas.beyond_length(length_lemmas.Scale(max_model_len=32_770))
@@ -161,7 +161,7 @@ _RESERVATION = RuleProof(
         "no other constraint refuses a request; a refused request is promised nothing",
     ),
     "which blocks a hit finds, and under which content they are published (ALL-R09)",
-    together(reservation_lemmas.obligations, reservation_lemmas.code),
+    combine(reservation_lemmas.obligations, reservation_lemmas.code),
     {
         "a request that fills the pool is never admitted (SPY-R38, model 2.5.2)": lambda: (
             reservation_lemmas.never_admitted(64, 512, 512)
@@ -178,7 +178,7 @@ _PAUSING = RuleProof(
         "any batch may or may not fit the limit, but a request that is alone does",
     ),
     "the rest of the code",
-    together(pausing_lemmas.obligations, fairness_lemmas.obligations),
+    combine(pausing_lemmas.obligations, fairness_lemmas.obligations),
     {
         "one-token requests overtake a paused one (SPY-P01, SPY-R52, 2.5.2)": lambda: (
             pausing_lemmas.starving(pausing_lemmas.Scale(), members=5, passing=32)
@@ -190,7 +190,7 @@ _CHUNKS = RuleProof(
     "Yes.",
     (f"{_BLOCKS}, in {_CHUNKS_OF}", "a hit consists of whole blocks without the last token"),
     "the blocks that a chunk writes (SPY-R56, SPY-R57)",
-    together(chunk_lemmas.obligations, code_lemmas.chunks),
+    combine(chunk_lemmas.obligations, code_lemmas.chunks),
     {
         "a hit on blocks that were counted, not computed (ALL-R08, 2.1.2 and 2.5.2)": lambda: (
             chunk_lemmas.hit_on_uncomputed(64, 8)

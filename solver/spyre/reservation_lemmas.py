@@ -43,7 +43,7 @@ from ...model.spyre import blocks as pool_of
 from ...model.spyre import documented, scheduler
 from ...model.spyre.model import REVISIONS
 from ...model.spyre.state import Sequence, State
-from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubbed
+from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubs
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation, lemma
 from .code_lemmas import BLOCK, HUGE, config_of, door_refuses_what_lemmas_assume, make_request
@@ -200,8 +200,8 @@ FEW_BLOCKS = 2  # the blocks of a chunk; the code hands them out one by one
 
 
 def code(block: int | None = None) -> list[Obligation]:
-    """Return the lemmas which run the code on symbols: a whole step keeps the invariant, and so
-    does an abort.
+    """Return the lemmas which run the code on symbols: a whole step keeps the invariant, and an
+    abort does as well.
 
     One request takes part in the step, and another may join it. Any number of blocks may be
     promised to others.
@@ -227,7 +227,7 @@ def code(block: int | None = None) -> list[Obligation]:
 
 
 class Holder(NamedTuple):
-    """A request in symbols. It holds `held` blocks, and either decodes or is in its prefill."""
+    """A request in symbols, which has `held` blocks and either decodes or is in its prefill."""
 
     prompt: Any
     tokens: Any
@@ -345,9 +345,9 @@ def step_keeps_promises_covered(block: int, name: str, kind: str, more: int) -> 
         )
         try:
             with (
-                stubbed(pool_of, prefix_hit=lambda *_: hit),
-                stubbed(documented, written=_nothing),
-                stubbed(scheduler, observe=_nothing),
+                stubs(pool_of, prefix_hit=lambda *_: hit),
+                stubs(documented, written=_nothing),
+                stubs(scheduler, observe=_nothing),
             ):
                 after, _ = scheduler.step(config, revision, state)
         except ReleaseEnded:

@@ -155,8 +155,8 @@ class SpyreModels(QueueModels):
     ) -> SpyreModel:
         """Build one model, whose configuration records whether the limit is read.
 
-        If the pool is unbounded, the model shows no promised blocks. Promised blocks would mean
-        nothing there, and to compute them, the model would have to read every length.
+        If the pool is unbounded, the model shows no promised blocks: they would mean nothing, and
+        to compute them, the model would have to read every length.
         """
         model = make_model(revision, config)
         own = model.revision if formula is None else admitting_by(model.revision, formula)
@@ -181,8 +181,8 @@ class SpyreModels(QueueModels):
         return stepped._replace(limited=config.limit_read or stepped.crash is not None)
 
     def quiet(self, state: State) -> bool:
-        """Return whether every request decodes, without beginning a block or getting its last
-        token."""
+        """Return whether the next step only decodes: every request decodes, and none begins a block
+        or gets its last token."""
         if state.waiting or state.paused or state.prefilling is not None:
             return False
         block = self.models[0].config.block_size

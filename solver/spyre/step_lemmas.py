@@ -41,7 +41,7 @@ from ...model.spyre.config import SpyreConfig
 from ...model.spyre.model import SpyreModel, make_model
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import State
-from ..smt.execution import SymbolicRun, bare, condition, counted, holds_on, paths, stubbed
+from ..smt.execution import SymbolicRun, bare, condition, count_as_more, holds_on, paths, stubs
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from ..smt.on_symbols import on_symbols
@@ -108,8 +108,8 @@ def obligations(
 
 
 def with_short_chunks(configuration: StepConfiguration) -> list[Obligation]:
-    """Return the lemma on requests that join, for chunks of one block, because the code might round
-    these differently."""
+    """Return the lemma on requests that join, for chunks of one block. The code might round such
+    chunks differently."""
     short = configuration._replace(chunk=configuration.block)
     [joins] = [lemma for lemma in obligations(short, (1,)) if lemma.name == f"{JOINING}_1"]
     return [replace(joins, name=f"{joins.name}_in_chunks_of_{short.chunk}")]
@@ -170,7 +170,7 @@ def no_tkv_is_short(
     def code(run: SymbolicRun) -> Any:
         given = [run.number(each) for each in lengths]
         if size == MANY:
-            given[1] = counted(given[1], run.number(others))
+            given[1] = count_as_more(given[1], run.number(others))
         with on_symbols(documented):
             own = documented.request_tkvs(given, block)
             return [bare(each) for each in own], bare(documented.max_tkv(given, block))
@@ -199,7 +199,7 @@ def abort_only_removes(revision: Revision, size: int, more: int) -> list[Any]:
         ids = [request.id for request in (*before.waiting, *before.running, *before.paused)]
         with (
             on_symbols(*MODULES),
-            stubbed(blocks, release=lambda config, revision, state, request: state.pool),
+            stubs(blocks, release=lambda config, revision, state, request: state.pool),
         ):
             for name in (*ids, Name("gone")):
                 for after in (
@@ -256,7 +256,7 @@ def model_decides_by_its_revision(revision: Revision, more: int) -> list[Any]:
 
         only = SimpleNamespace(convert=convert, ValidationError=msgspec.ValidationError)
         try:
-            with on_symbols(read_of), stubbed(read_of, msgspec=only):
+            with on_symbols(read_of), stubs(read_of, msgspec=only):
                 made = make_model(revision.name, written)
         except InputError:  # refused, so nothing runs
             return True

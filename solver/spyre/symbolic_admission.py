@@ -1,7 +1,7 @@
 """The model's volumetric formulas, their walk, and the peak checks, on symbols.
 
-The terms of the formulas are computed by the model's own code (`model.spyre.volumetric`). The walk,
-and the checks of `model.spyre.peak`, are written a second time for Z3; the tests compare them with
+The terms of the formulas are computed by the model's own code (`model.spyre.volumetric`). The walk
+and the checks of `model.spyre.peak` are written a second time for Z3, and tests compare them with
 the model on concrete numbers. At the end of each request, the checks consider for every request
 whether it is active, how long it is, and what offset it has in its last block.
 """
@@ -35,8 +35,8 @@ class Lengths(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A decoding request: whether it is present, its computed tokens, the decode steps that it has
-    left, its own tkv, and the tokens of its prompt."""
+    """A decoding request: whether it is present, its computed tokens, the decode steps that it
+    still has to run, its own tkv, and the tokens of its prompt."""
 
     present: Any
     computed: Any
@@ -53,7 +53,7 @@ class Joining(NamedTuple):
 
 
 class Projected(NamedTuple):
-    """The largest tkv that each request can still reach, in fields named as in the model."""
+    """The largest tkv that each request can still reach. The fields are named as in the model."""
 
     newcomer: Any
     decoding: list[Any]
@@ -104,7 +104,7 @@ def projected(
     decoding: list[Member],
     newcomer: Joining,
 ) -> Projected:
-    """Return the formula's projections of newcomer and members, on any path of its code."""
+    """Return the formula's projections of newcomer and members, on any path through its code."""
     base, block = base_of(tkv, newcomer), lengths.block
 
     def own(run: SymbolicRun) -> Any:
@@ -191,7 +191,7 @@ def make_numbers(lengths: Lengths) -> Numbers:
 
 
 def lengths_of(block: int | None) -> Lengths:
-    """Return lengths in blocks of `block` tokens; None stands for any size, as a symbol."""
+    """Return lengths in blocks of `block` tokens. None stands for any size, as a symbol."""
     return Lengths(z3.Int("block") if block is None else block, None)
 
 
@@ -200,7 +200,7 @@ def length(numbers: Numbers, name: str, low: int = 1) -> Any:
 
 
 def blocks(numbers: Numbers, lengths: Lengths, tokens: Any) -> Any:
-    """Return the number of blocks that hold `tokens` tokens (at least one token)."""
+    """Return the number of blocks that `tokens` tokens need (at least one token)."""
     whole, _ = width(numbers, lengths, tokens - 1)
     return whole + 1
 
@@ -273,8 +273,8 @@ def rounded(
 def exact(
     numbers: Numbers, lengths: Lengths, decoding: list[Member], newcomer: Joining, limit: int
 ) -> list[Any]:
-    """Return facts which say that the volume is within the limit at each end, and at the last step
-    before each end in which a request fills a block."""
+    """Return facts which say that the volume is within the limit at two kinds of steps: at each
+    end, and at the last step before each end in which a request fills a block."""
     facts = []
     for end in ends(numbers, lengths, decoding, newcomer):
         batch = numbers.count(end.active)
@@ -306,8 +306,7 @@ def accepted_by(
 ) -> list[Any]:
     """Return facts that hold if and only if the named check, one of `CHECKS` or a formula, accepts.
 
-    Raises:
-        KeyError: there is no such check.
+    Raise KeyError if there is no such check.
     """
     if name in CHECKS:
         return CHECKS[name](numbers, lengths, decoding, newcomer, limit)
@@ -316,9 +315,9 @@ def accepted_by(
 
 
 def _fills_block_of_the_widest(numbers: Numbers, lengths: Lengths, end: End) -> Any:
-    """Return whether a request fills a block after the widest has begun its last block.
+    """Return whether a request fills a block after the widest request has begun its last block.
 
-    The tkv is then the end of that block. `back` is the number of steps from then to the end; a
+    The tkv is then the end of that block. `back` is the number of steps from then to the end. A
     request at offset o filled its previous block o steps ago.
     """
     back = numbers.fresh("back", 0, lengths.block - 1)

@@ -1,6 +1,5 @@
 """Symbols for everything that a step of the scheduler reads besides the lengths of its requests. A
-value leads to separate paths only if the code reads it.
-"""
+value leads to separate paths only if the code reads it."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -28,7 +27,7 @@ from ...model.spyre.config import SpyreConfig
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Sequence as Request
 from ...model.spyre.state import State
-from ..smt.execution import SymbolicLength, SymbolicRun, UndecidedError, counted
+from ..smt.execution import SymbolicLength, SymbolicRun, UndecidedError, count_as_more
 
 # The modules that a step runs.
 MODULES: tuple[ModuleType, ...] = (
@@ -99,11 +98,8 @@ def check_fields() -> None:
 
 
 class Name(str):
-    """The id of a request. A step may only compare it with other ids.
-
-    Raises:
-        UndecidedError: the step does anything else with an id.
-    """
+    """The id of a request. A step may only compare it with other ids, and anything else raises
+    UndecidedError."""
 
     __hash__ = str.__hash__
 
@@ -134,7 +130,7 @@ class Several(Request, frozen=True):
 
 
 def any_request(run: SymbolicRun, name: str, **lengths: Any) -> Request:
-    """Return a request of which every other length is any number."""
+    """Return a request whose other lengths may be any numbers."""
     names = ("max_tokens", "output_len", "generated", "prefix_hit", "published", "paused_steps")
     others = {field: run.number(z3.Int(f"{field} of {name}")) for field in names}
     unread: Any = Unread()
@@ -142,7 +138,9 @@ def any_request(run: SymbolicRun, name: str, **lengths: Any) -> Request:
 
 
 def several(request: Request, more: Any) -> Several:
-    fields = {name: counted(getattr(request, name), more) for name in request.__struct_fields__}
+    fields = {
+        name: count_as_more(getattr(request, name), more) for name in request.__struct_fields__
+    }
     return Several(**(fields | {"id": several_names(request.id, more)}), counts_more=more)
 
 
@@ -153,8 +151,8 @@ def several_names(name: str, more: Any) -> Name:
 
 
 class SymbolicConfig:
-    """A configuration whose settings are decided when the code reads them. Of the switches, those
-    in `free` are open."""
+    """A configuration whose settings are decided when the code reads them. Switches that are not in
+    `free` are fixed."""
 
     def __init__(
         self, run: SymbolicRun, settings: SpyreConfig, blocks: Any, free: Collection[str] = SWITCHES
@@ -190,7 +188,7 @@ class SymbolicConfig:
 
 
 def any_config(run: SymbolicRun, block: int, limit: Any) -> SymbolicConfig:
-    """Return a configuration with this block size and limit, and anything else."""
+    """Return a configuration with this block size and limit, whose other values may be anything."""
     names = ("chunk_size", "max_num_seqs", "max_model_len")
     others = {name: run.number(z3.Int(name)) for name in names}
     settings = SpyreConfig(block_size=block, max_batch_tkv=run.number(limit), **others)
@@ -198,8 +196,8 @@ def any_config(run: SymbolicRun, block: int, limit: Any) -> SymbolicConfig:
 
 
 class Held(SymbolicLength):
-    """The blocks of a request, of which only the number is known. `counts`: whether a decode step
-    learns the number."""
+    """The blocks of a request, of which only the number is known. `counts` says whether a decode
+    step can find out the number."""
 
     counts = False
 
@@ -218,8 +216,8 @@ class Reported(SymbolicLength):
 
 
 class Unread:
-    """The content of a prompt, or the number of a block. A step must not read it, because the proof
-    does not model it."""
+    """The content of a prompt, or the number of a block. A step must not read either, because the
+    proof does not model them."""
 
     __hash__ = None  # type: ignore[assignment]
 

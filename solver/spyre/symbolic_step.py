@@ -36,9 +36,9 @@ from ..smt.execution import (
     UndecidedError,
     bare,
     condition,
-    counted_like,
+    count_like,
     paths,
-    stubbed,
+    stubs,
 )
 from ..smt.numbers import Numbers
 from ..smt.on_symbols import length_of, on_symbols
@@ -103,8 +103,8 @@ class Stepped(NamedTuple):
 class Step:
     """All paths of one step with `size` decoding requests.
 
-    The step runs when `paths` is first read. `settles` means that the release decides in the step
-    which requests decode and which pause.
+    The step runs when `paths` is first read. `settles` means that the release decides within the
+    step which requests decode and which pause.
     """
 
     settles = False
@@ -283,29 +283,29 @@ class Step:
         )
         with (
             on_symbols(*MODULES),
-            stubbed(scheduler, observe=lambda *given: observed.append(given)),
-            stubbed(
+            stubs(scheduler, observe=lambda *given: observed.append(given)),
+            stubs(
                 documented,
                 written=lambda *_: Unread(),
                 left_pad_blocks=lambda lengths, _: [
-                    counted_like(run.number(z3.Int(f"padding {at}")), each)
+                    count_like(run.number(z3.Int(f"padding {at}")), each)
                     for at, each in enumerate(lengths)
                 ],
                 max_tkv=partial(self._max_tkv, run),
                 request_tkvs=partial(self._request_tkvs, run),
             ),
-            stubbed(
+            stubs(
                 blocks,
                 prefix_hit=lambda *given: SymbolicLength(run.number(hits[given[-1].id])),
                 hold=lambda config, request, covered, pool: (request, pool),
                 release=lambda config, revision, state, request: state.pool,
             ),
-            stubbed(allocator, touch=lambda pool, _: pool),
+            stubs(allocator, touch=lambda pool, _: pool),
             # Only a decode step asks how many blocks a request holds. One request that answers is
             # enough (`loop_lemmas`).
-            stubbed(forward, len=lambda of: length_of(of) if getattr(of, "counts", True) else 0),
-            stubbed(release_2_1_2, fits_prompt=room),
-            stubbed(release_2_5_2, fits_limit=fits_limit),
+            stubs(forward, len=lambda of: length_of(of) if getattr(of, "counts", True) else 0),
+            stubs(release_2_1_2, fits_prompt=room),
+            stubs(release_2_5_2, fits_limit=fits_limit),
         ):
             after, _ = model.step(before, inside)
         if vars(model).keys() != {"config", "revision"}:
@@ -325,7 +325,7 @@ class Step:
         if not lengths:
             return 0
         tkv = run.number(self._at_least([bare(each) for each in lengths]))
-        return tkv if lengths[1:] else counted_like(tkv, lengths[0])
+        return tkv if lengths[1:] else count_like(tkv, lengths[0])
 
     def _request_tkvs(self, run: SymbolicRun, lengths: list[Any], block: int) -> list[Any]:
         return [self._max_tkv(run, [each], block) for each in lengths]

@@ -57,12 +57,12 @@ class Question(NamedTuple):
 
 
 def fewest(setting: Setting, most: int) -> Iterator[Question]:
-    """Ask for counterexamples with more and more requests, up to `most`. Yield each question, and
-    stop at the first counterexample.
+    """Search for counterexamples with more and more requests, up to `most`. Yield each question,
+    and stop at the first counterexample.
 
-    The numbers start above `largest_harmless`, because fewer requests cannot exceed the limit,
-    whatever rule admits them. They also start at two or more, because a single request leaves an
-    admission rule nothing to decide.
+    The search starts above `largest_harmless`, because fewer requests cannot exceed the limit,
+    whatever rule admits them. It also starts at two or more, because an admission rule has nothing
+    to decide about a single request.
     """
     for requests in range(max(largest_harmless(setting) + 1, 2), most + 1):
         problem = violation(replace(setting, requests=requests))
@@ -100,7 +100,7 @@ class Known(NamedTuple):
     @property
     def exact(self) -> bool:
         """Return whether the bounds meet. A run may exceed `at_most`, because an upper bound in
-        whole blocks is only a guess."""
+        whole blocks is only an estimate."""
         return self.reached >= self.at_most
 
 
@@ -136,9 +136,9 @@ def safest_refusal(setting: Setting, beyond: int, safe_by: str = "exact") -> Pro
     """Return the problem of finding a refusal that would leave more than `beyond` tokens below the
     limit.
 
-    All requests except the last are accepted and decode. The check `safe_by` says how much room the
-    last one would leave. If the tkv is `stale`, some of the others may have left in the preceding
-    decode step.
+    All requests except the last are accepted and decode. The check `safe_by` returns how much room
+    the last one would leave. If the tkv is `stale`, some of the others may have left in the
+    preceding decode step.
     """
     numbers = Numbers()
     arrivals = make_arrivals(numbers, setting)
@@ -204,8 +204,8 @@ def _waste(setting: Setting, beyond: int, *, guess: bool = False) -> Reached:
 
 
 def one_long_prompt(setting: Setting, problem: Problem) -> list[Any]:
-    """Return facts which say that short prompts join early, followed by a long one and, right after
-    that, by the short one that is refused."""
+    """Return facts which say that short prompts join early, that a long one follows and, right
+    after the long one, the short one that is refused."""
     *early, long, last = problem.arrivals
     at_once = [last.prompt <= 2 * setting.block, last.joins == long.joins + 1]
     return at_once + short_and_early(setting, early)
@@ -234,7 +234,7 @@ class Needed(NamedTuple):
 
 def needed(setting: Setting) -> Needed | None:
     """Return a run of `setting.requests` requests that needs as much slack as possible, the best
-    that Z3 finds in time; None if it finds none.
+    that Z3 finds in time. Return None if Z3 finds none.
 
     A replay must confirm that each request is accepted.
     """

@@ -72,7 +72,7 @@ class Gate(NamedTuple):
 def gate(numbers: Numbers, block: Any, whole: Any, counted: Any = None) -> Gate:
     """Return the gate for an arbitrary request. `whole` stands for reserve_full_isl.
 
-    `counted` is the number of idle hits that count as needed; None means all of them.
+    `counted` is the number of idle hits that count as needed, or None for all of them.
     """
     request = unfinished(numbers)
     free, reserve = some(numbers, "free"), some(numbers, "reserve")
@@ -82,12 +82,12 @@ def gate(numbers: Numbers, block: Any, whole: Any, counted: Any = None) -> Gate:
     needed = z3.If(whole, request.known, covered)
     missing = blocks(numbers, block, needed) - hit + (idle if counted is None else counted(idle))
     first = blocks(numbers, block, covered)
-    tell(numbers, block, hit, request.known, needed, covered)
+    tell_block_order(numbers, block, hit, request.known, needed, covered)
     left = free - idle - (first - hit)
     return Gate(request, free, reserve, hit, idle, tokens, missing + reserve <= free, left)
 
 
-def tell(numbers: Numbers, block: Any, whole: Any, *tokens: Any) -> None:
+def tell_block_order(numbers: Numbers, block: Any, whole: Any, *tokens: Any) -> None:
     """Tell Z3 how the numbers of blocks for these tokens compare with one another and with
     `whole`."""
     counts = [blocks(numbers, block, number) for number in tokens]
@@ -116,7 +116,7 @@ def holdings_never_exceed_front_door(block: Any, more: int) -> list[Any]:
     pool = at_the_door(numbers, block, request)
     covered = some(numbers, "covered", 1)
     numbers.facts.append(covered <= request.known)
-    tell(numbers, block, pool, covered, request.longest)
+    tell_block_order(numbers, block, pool, covered, request.longest)
     return negated(numbers, blocks(numbers, block, covered) <= pool)
 
 
@@ -129,7 +129,7 @@ def lone_running_request_can_grow(block: Any, reserve: int) -> list[Any]:
     numbers.facts.append(computed + tokens <= request.known)
     held = blocks(numbers, block, computed)
     missing = blocks(numbers, block, computed + tokens) - held
-    tell(numbers, block, pool, computed, computed + tokens, request.longest)
+    tell_block_order(numbers, block, pool, computed, computed + tokens, request.longest)
     return negated(numbers, z3.And(held <= pool, missing + reserve <= pool - held))
 
 
@@ -143,7 +143,7 @@ def first_in_line_is_admitted_alone(block: Any, reserve: int) -> list[Any]:
     # No request holds a block, so all are free, including cached ones.
     numbers.facts += [entry.free == pool, entry.idle == entry.hit, entry.reserve == reserve]
     request, covered = entry.request, entry.hit * block + entry.tokens
-    tell(numbers, block, entry.hit, request.known, request.longest, covered)
+    tell_block_order(numbers, block, entry.hit, request.known, request.longest, covered)
     return negated(numbers, entry.passes)
 
 
@@ -197,7 +197,7 @@ def later_chunks_find_room(block: Any, more: int) -> list[Any]:
     numbers.facts.append(free >= blocks(numbers, block, known) - held)
     numbers.facts += [computed <= known, computed + tokens <= known + more]
     grown = blocks(numbers, block, computed + tokens)
-    tell(numbers, block, z3.IntVal(0), known, computed, computed + tokens)
+    tell_block_order(numbers, block, z3.IntVal(0), known, computed, computed + tokens)
     left = free - (grown - held)
     kept = left >= blocks(numbers, block, known) - grown
     return negated(numbers, z3.And(grown - held <= free, kept))

@@ -1,9 +1,9 @@
-"""Searches for settings that have the opposite of their intended effect (V1CP-R32).
+"""Search for settings that have the opposite of their intended effect (V1CP-R32).
 
 The chapter on chunked prefill recommends three remedies for preemption: raise the watermark, lower
-max_num_seqs, or lower max_num_batched_tokens. Each remedy makes some requests wait. It may
-therefore bring together requests that did not run at the same time before. `anomaly` searches for
-the smallest case in which a remedy backfires.
+max_num_seqs, or lower max_num_batched_tokens. Each remedy makes some requests wait. So it may bring
+together requests that did not run at the same time before. `anomaly` searches for the smallest case
+in which a remedy backfires.
 """
 
 from collections.abc import Iterator, Sequence
@@ -78,7 +78,7 @@ def backfires(knob: Knob, lengths: Sequence[Lengths], blocks: int) -> ScenarioPa
 
 
 def values(knob: Knob, lengths: Sequence[Lengths], blocks: int) -> Sequence[int]:
-    """Return the knob's values, in slots, tokens or blocks; the first has no effect."""
+    """Return the values of the knob, in slots, tokens or blocks. The first value has no effect."""
     if knob == "max_num_seqs":
         return range(len(lengths), 0, -1)
     if knob == "max_num_batched_tokens":

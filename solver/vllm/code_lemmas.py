@@ -29,7 +29,7 @@ from ...model.vllm.config import VllmConfig
 from ...model.vllm.model import VllmModel
 from ...model.vllm.queue import Plan
 from ...model.vllm.state import Sequence, State
-from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubbed
+from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubs
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from . import symbols
@@ -328,7 +328,7 @@ def code_admits_first_in_line(block: int, hit: int, reserve: int) -> list[Any]:
         hits = tuple(range(100, 100 + hit))
         blocks_free = Pool(run.number(pool - hit), (), 1, tuple((number, None) for number in hits))
         state = State(waiting=(request.of(run, 0, 0),), pool=blocks_free)
-        with stubbed(
+        with stubs(
             kv_cache,
             prefix_hit=lambda *_: hits,
             hold=lambda config, pool, number, tokens: (number, pool),

@@ -13,7 +13,7 @@ from ...model.pool import Pool
 from ...model.vllm import kv_cache, scheduler
 from ...model.vllm.config import VllmConfig
 from ...model.vllm.state import Sequence, State
-from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubbed
+from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubs
 from ..smt.numbers import Numbers
 from ..smt.obligation import lemma
 from . import symbols
@@ -93,10 +93,10 @@ class Result(NamedTuple):
 
 
 def decided(policy: Any, running: int, waiting: int, then: Any = None) -> Decided:
-    """Run a decision with this many running and waiting requests. `then`, if given, continues after
-    it.
+    """Run a decision with this many running and waiting requests. If `then` is given, it continues
+    after the decision.
 
-    The pool is modelled as the number of requests that hold blocks. It may refuse any request that
+    The pool is modelled as the number of requests that have blocks. It may refuse any request that
     is not alone.
     """
     numbers = Numbers()
@@ -151,8 +151,8 @@ def decided(policy: Any, running: int, waiting: int, then: Any = None) -> Decide
         )
         pool_stubs = {"grow": grow, "prefix_hit": hit, "admit": admit}
         with (
-            stubbed(kv_cache, **pool_stubs, free=lambda _, pool, *__: pool - 1),
-            stubbed(scheduler, clamp=clamp, capped=capped),
+            stubs(kv_cache, **pool_stubs, free=lambda _, pool, *__: pool - 1),
+            stubs(scheduler, clamp=clamp, capped=capped),
         ):
             plan = scheduler.schedule(config, state)
             found = Result(
@@ -260,13 +260,13 @@ def completion_leaves_next_token(more: int) -> list[Any]:
     """Claim that a whole step counts the tokens that it computes, and emits tokens only for
     requests whose known tokens are all computed.
 
-    It also claims that a request that continues has a token left to compute. With `more` set to 1,
-    this is the lemma's guard, a variant that must fail: it claims two tokens.
+    Also claim that a request that continues has a token left to compute. With `more` set to 1, this
+    is the lemma's guard, a variant that must fail: it claims two tokens.
     """
     before: list[Symbolic] = []
 
     def then(config: Any, state: Any, plan: Any) -> Any:
-        with stubbed(scheduler, observe=lambda *_: {}, kind_of=lambda _: ""):
+        with stubs(scheduler, observe=lambda *_: {}, kind_of=lambda _: ""):
             after, _ = scheduler.carry_out(config, state, plan)
         went_on = {request.id: request for request in after.running}
         return [

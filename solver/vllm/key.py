@@ -53,7 +53,7 @@ class Key:
 
     def _with_contents(self, state: State, history: BranchingHistory) -> Hashable:
         """Return the queues and the pool. With a cache, the contents of blocks and the order of
-        free ones matter.
+        free blocks matter.
 
         Free blocks without content go first, in any order.
         """
@@ -122,8 +122,8 @@ def _in_flight(request: Any, history: BranchingHistory, places: dict[str, int]) 
 
 
 def _leaving(request: Any, history: BranchingHistory) -> tuple[Any, ...]:
-    """Return why the blocks of a request that has left are still held, and for how long. Times are
-    capped where no rule depends on them."""
+    """Return the reason why the blocks of a request that has left are still held, and for how long.
+    Times are capped where no rule depends on them."""
     account = history.requests[request.id]
     since = history.step - (account.ended_at or 0)
     counted = min(since, 2 * in_flight.depth(history.config) + 1)
@@ -134,8 +134,8 @@ def _as_numbers(
     request: Any, history: BranchingHistory, places: dict[str, int], waits: bool
 ) -> tuple[Any, ...]:
     """Return the numbers that the scheduler reads from a request, and what the client knows about
-    it. A request with an undecided prompt has not started; its candidates represent it.
-    """
+    the request. A request with an undecided prompt has not started, and its candidates represent
+    it."""
     candidates: Candidates | None = request.candidates if isinstance(request, OpenFields) else None
     account = history.live.get(request.id)
     if candidates is not None and candidates.prompt is None:

@@ -40,7 +40,7 @@ import z3
 from ...model.vllm.state import State
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation, lemma
-from .admission_lemmas import at_the_door, gate, tell
+from .admission_lemmas import at_the_door, gate, tell_block_order
 from .symbols import block_of, capped, clamp, make_numbers, some, unfinished
 
 
@@ -115,7 +115,7 @@ def first_in_line_is_admitted_if_none_run(block: Any, reserve: int) -> list[Any]
         z3.Or(chunks, entry.request.longest <= budget)
     )  # as the front door requires
     request, covered = entry.request, entry.hit * block + entry.tokens
-    tell(numbers, block, entry.hit, request.known, request.longest, covered)
+    tell_block_order(numbers, block, entry.hit, request.known, request.longest, covered)
     uncut = z3.Or(chunks, capped(behind, threshold) <= budget)
     return negated(numbers, z3.And(slots >= 1, uncut, entry.passes, entry.tokens >= 1))
 
@@ -132,8 +132,8 @@ def no_request_overtakes_running(block: Any, in_front: int) -> list[Any]:
 
 @lemma("A step in which the first request computes lowers every rank behind it.")
 def computing_lowers_every_rank(block: Any, nothing: int) -> list[Any]:
-    """Claim that the ranks fall if the first request computes tokens, or if it leaves; from then
-    on, the computed tokens of the next request count. With `nothing` set to 1, this is the lemma's
+    """Claim that the ranks fall if the first request computes tokens or leaves. After it leaves,
+    the computed tokens of the next request count. With `nothing` set to 1, this is the lemma's
     guard, a variant that must fail: a step may compute no token."""
     numbers = Numbers()
     others, next_computed = some(numbers, "others"), some(numbers, "next")

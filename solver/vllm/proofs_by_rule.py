@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from ..smt.obligation import Obligation, RuleProof, together
+from ..smt.obligation import Obligation, RuleProof, combine
 from . import admission_lemmas, budget_lemmas, code_lemmas, progress_lemmas
 from .anomalies import KNOBS, Knob, anomaly
 
@@ -45,7 +45,7 @@ _BUDGET = RuleProof(
         "each decision passes on the whole remaining budget",
     ),
     "which requests an observation shows, and in what order",
-    together(budget_lemmas.obligations, code_lemmas.budget),
+    combine(budget_lemmas.obligations, code_lemmas.budget),
 )
 _ADMISSION = RuleProof(
     "Can a request be admitted that could not finish even alone? Can a request that could finish "
@@ -53,7 +53,7 @@ _ADMISSION = RuleProof(
     "No.",
     (_SWITCHED_OFF, _BLOCKS),
     "how many blocks the watermark amounts to, and which blocks a prefix-cache hit finds",
-    together(admission_lemmas.obligations, code_lemmas.admission),
+    combine(admission_lemmas.obligations, code_lemmas.admission),
 )
 _PROGRESS = RuleProof(
     "Can accepted requests block each other forever?",
@@ -61,7 +61,7 @@ _PROGRESS = RuleProof(
     "request waits for at most max_model_len steps per request ahead of it.",
     (_SWITCHED_OFF, _LOOPS, _BLOCKS, "a running request that is alone has room (a block lemma)"),
     "where a priority queue puts newly arrived requests",
-    together(progress_lemmas.obligations, code_lemmas.progress),
+    combine(progress_lemmas.obligations, code_lemmas.progress),
 )
 _KNOBS = RuleProof(
     "Can a remedy against preemption lead to more preemptions?",

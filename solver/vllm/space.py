@@ -44,9 +44,9 @@ def loaded(
     loads: tuple[tuple[int, int], ...],
     priorities: tuple[int, ...] = (0,),
 ) -> tuple[Loaded, ...]:
-    """Return every item with every priority and every load. A load is the number of the prompt's
-    blocks that a connector has (at most all of them), and the number of steps that loading them
-    takes."""
+    """Return every item with every priority and every load. A load consists of the number of the
+    prompt's blocks that a connector has (at most all of them), and the number of steps that loading
+    them takes."""
     return tuple(
         (prompt, tokens, own, min(blocks * SMALLEST_BLOCK, sum(part for _, part in prompt)), steps)
         for own in priorities

@@ -27,7 +27,7 @@ class SymbolicRequest(NamedTuple):
     @property
     def longest(self) -> Any:
         """Return the number of tokens that the request computes in its whole life: all except the
-        last generated one."""
+        last one that it generates."""
         return self.prompt + self.max_tokens - 1
 
 
@@ -68,7 +68,8 @@ def capped(behind: Any, threshold: Any) -> Any:
 
 
 def blocks(numbers: Numbers, block: Any, tokens: Any) -> Any:
-    """Return the number of blocks that hold `tokens` tokens (at least one), like `blocks_for`."""
+    """Return the number of blocks that `tokens` tokens need (at least one token), like
+    `blocks_for`."""
     whole, _ = numbers.split(tokens - 1, block, None)
     return whole + 1
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from schedproof.gate.corpus import folder as corpus_folder
 from schedproof.gate.corpus.folder import FoundOn, Origin
-from schedproof.gate.corpus.replay import expecting
+from schedproof.gate.corpus.replay import with_expectation
 from schedproof.gate.files.disk import write
 from schedproof.gate.files.scenario_file import scenario_json
 from schedproof.model.scenario import Request, Scenario
@@ -43,7 +43,7 @@ def written(path: Path, scenario: Scenario) -> Path:
 
 def kept(folder: Path, scenario: Scenario, rule: str = "NAN-R40", shape: str = "") -> Path:
     """The scenario in a corpus."""
-    expected = scenario if scenario.expect else expecting(scenario, None)
+    expected = scenario if scenario.expect else with_expectation(scenario, None)
     origin = Origin(rule, shape, FoundOn("model", "a model", "1"), "2026-01-31")
     folder.mkdir(parents=True, exist_ok=True)
     return corpus_folder.add(folder, expected, origin)

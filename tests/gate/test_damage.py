@@ -18,8 +18,8 @@ from schedproof.gate.corpus.folder import Origin, add, entries
 from schedproof.gate.files.scenario_file import FileError, read_scenario, scenario_json
 from schedproof.gate.judging.deviations import read_deviations
 from schedproof.gate.judging.profiles import PROFILES, Profile
-from schedproof.gate.traces.recorder import recorded
-from schedproof.gate.traces.trace_file import opened_trace, read_trace
+from schedproof.gate.traces.recorder import record_target
+from schedproof.gate.traces.trace_file import open_trace, read_trace
 from schedproof.model.errors import InputError
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
@@ -49,7 +49,7 @@ until = 2999-01-01
 
 
 def trace(path):
-    with opened_trace(str(path)) as source:
+    with open_trace(str(path)) as source:
         for _ in read_trace(source):
             pass
 
@@ -86,7 +86,7 @@ def good(tmp_path_factory):
     (folder / "known.toml").write_text(KNOWN)
     add(folder / "corpus", TWO, Origin("SPY-R35")).rename(folder / "corpus" / "two.json")
     for name in ("trace.jsonl", "trace.jsonl.gz"):
-        with recorded(ModelTarget(), folder / name) as target:
+        with record_target(ModelTarget(), folder / name) as target:
             replay(target, TWO, RULES)
     return folder
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from schedproof.gate.corpus.folder import by_length, longest, seed_corpus
+from schedproof.gate.corpus.folder import max_steps, seed_corpus, shortest_first
 from schedproof.gate.files.scenario_file import scenario_json, scenario_of
 from schedproof.gate.judging.profiles import PROFILES
 from schedproof.model.errors import InputError
@@ -61,11 +61,11 @@ def own_rules(fault: Fault) -> list[Rule]:
 def by_seeds(fault: Fault, target: Any) -> Answer:
     """Found if the fault's rule, alone, is broken by the run that is kept for it, or by a run that
     a gate begins with: one of the seed corpus, or a short built-in scenario."""
-    began, builtin = time.monotonic(), by_length(fault.system).values()
+    began, builtin = time.monotonic(), shortest_first(fault.system).values()
     runs = [
         *kept_run(fault),
         *seed_corpus(fault.system, "small").values(),
-        *(scenario for scenario in builtin if longest(scenario) <= SHORT),
+        *(scenario for scenario in builtin if max_steps(scenario) <= SHORT),
     ]
     for number, scenario in enumerate(runs, start=1):
         if breaks(fault, target, scenario):

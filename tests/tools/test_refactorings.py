@@ -25,6 +25,8 @@ def f(pairs, kind, most):
             names.append(one)
     if not names or (kind == "all" and rest > 3):
         return g(rest, high + longest)
+    if high > 3 and kept:
+        return high
     first = next((one for one in names if one > 4), None)
     if first is None:
         return rest if rest > most else most

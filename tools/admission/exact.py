@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from schedproof.gate.processes.work_process import Unanswered, bounded
+from schedproof.gate.processes.work_process import Unanswered, run_in_process
 from schedproof.gate.targets.factory import opened
 from schedproof.gate.targets.target_spec import parse_target
 from schedproof.model.observation import Step
@@ -105,7 +105,7 @@ def waste() -> Iterator[str]:
     for name, setting in settings.items():
         known: Known | None = None
         try:
-            for so_far in bounded(WASTE_SECONDS, worst, setting, "waste"):
+            for so_far in run_in_process(WASTE_SECONDS, worst, setting, "waste"):
                 known = so_far
         except Unanswered:
             pass  # the time is up; the row shows the result so far

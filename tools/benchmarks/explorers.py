@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from schedproof.gate.explore.explorer import memory_mb
-from schedproof.gate.processes.work_process import bounded
+from schedproof.gate.processes.work_process import run_in_process
 from schedproof.solver.exploration.exploration import Exploration, ExploreOptions
 from schedproof.solver.spyre.space import SCOPES
 from schedproof.spec.catalogue import load, select
@@ -81,7 +81,7 @@ def by_spin(question: Question, seconds: float, late: bool) -> Answer:
 def by_explorer(question: Question, seconds: float, reduced: bool) -> Answer:
     """Return the explorer's answer. The explorer runs in its own process, so that its memory can
     be measured."""
-    [answer] = bounded(seconds + START_UP, _explore, question, seconds, reduced)
+    [answer] = run_in_process(seconds + START_UP, _explore, question, seconds, reduced)
     return Answer(*answer)
 
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from schedproof.gate.corpus.folder import by_length, longest, seed_corpus
+from schedproof.gate.corpus.folder import max_steps, seed_corpus, shortest_first
 from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.model.errors import InputError
 from schedproof.model.faults import ConfigRefused
@@ -85,7 +85,7 @@ def gate_scenarios(system: str) -> Iterator[tuple[str, Scenario]]:
     for scale in SCALES:
         for scenario in seed_corpus(system, scale).values():
             yield SEEDS, scenario
-    for scenario in by_length(system).values():
+    for scenario in shortest_first(system).values():
         yield PUBLISHED_ONE, scenario
 
 
@@ -101,7 +101,7 @@ def by_gate(sought: Sought, profile: Profile = PROFILES["ci"]) -> Trial:
     runs, steps = 0, 0
     began = time.process_time()
     for by, scenario in gate_scenarios(sought.system):
-        if longest(scenario) > profile.corpus_steps:
+        if max_steps(scenario) > profile.corpus_steps:
             continue
         try:
             meant = replace(scenario, revision=sought.revision, expect=None)

@@ -26,8 +26,8 @@ from schedproof.gate.files.project_file import read_project
 from schedproof.gate.files.scenario_file import read_scenario, scenario_json, scenario_of
 from schedproof.gate.judging.deviations import read_deviations
 from schedproof.gate.judging.rule_choice import use_rules
-from schedproof.gate.traces.recorder import recorded
-from schedproof.gate.traces.trace_file import opened_trace, read_trace
+from schedproof.gate.traces.recorder import record_target
+from schedproof.gate.traces.trace_file import open_trace, read_trace
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
@@ -123,7 +123,7 @@ def _spoil_rules(path: Path, whole: bytes, seed: int) -> None:
 
 
 def _trace(path: Path) -> None:
-    with opened_trace(str(path)) as source:
+    with open_trace(str(path)) as source:
         for _ in read_trace(source):
             pass
 
@@ -191,7 +191,7 @@ def _made(folder: Path) -> Mapping[str, bytes]:
     shutil.copy(Path(__file__).parents[2] / "spec" / "generic.toml", folder / "catalogue.toml")
     add(folder / "corpus", TWO, Origin("SPY-R35")).rename(folder / "corpus" / "two.json")
     for name in ("trace.jsonl", "trace.jsonl.gz"):
-        with recorded(ModelTarget(), folder / name) as target:
+        with record_target(ModelTarget(), folder / name) as target:
             replay(target, TWO, RULES)
     _ran(folder, "diff", "model", "--profile", "quick", "--save", "baseline.gz")
     small = ("--system", "llmservingsim", "--revision", "head")

@@ -30,7 +30,7 @@ from schedproof.gate.reports.options import FileReport, Ndjson
 from schedproof.gate.reports.sarif import sarif
 from schedproof.gate.reports.terminal import Terminal
 from schedproof.gate.web.show.page import page
-from schedproof.gate.web.show.recording import recorded
+from schedproof.gate.web.show.recording import record_run
 from schedproof.gate.web.step.server import Server
 from schedproof.spec.catalogue import select
 from schedproof.tests.gate import reported
@@ -98,7 +98,7 @@ def shown(ids: Sequence[str]) -> str:
     target = reported.Strangers()
     target.names = ids
     rules = select(reported.RULES, ["ALL-R03"])
-    run = recorded(reported.scenario(ids), target, rules, name=ids[0])
+    run = record_run(reported.scenario(ids), target, rules, name=ids[0])
     return page(run)
 
 

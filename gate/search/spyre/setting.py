@@ -23,8 +23,8 @@ SWITCHES = ("early_eos", "interleave", "pausing")
 
 
 def read_setting(revision: str | None, changes: list[str]) -> Setting:
-    """Return the setting that `--revision` and `--param` describe. If they give no number of
-    requests, it has 0."""
+    """Return the setting that `--revision` and `--param` describe. Without a number of requests,
+    the setting has 0."""
     name = "sound" if revision is None else revision
     formula = ADMITS_BY.get(name)
     if name in RELEASED_FORMULAS:
@@ -90,6 +90,6 @@ def read_formula(name: str) -> str:
 
 
 def kept_instead(rule: str) -> str:
-    """For a run that breaks the rule on the model but not on the target, return a text that says
-    what the target keeps instead. Return "" for other rules."""
+    """Return what the target keeps in a run that breaks the rule on the model but not on the
+    target, or "" for rules without such a text."""
     return "the limit in this run, because it admits by another formula" * (rule == LIMIT)

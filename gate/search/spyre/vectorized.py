@@ -33,12 +33,13 @@ STEPS_OF_A_NET = 1 << 25
 
 
 @dataclass
-class Cast:
-    """A vectorized search. It runs batches of random loads, called nets; each load of a net is a
-    lane.
+class VectorizedSearch:
+    """A vectorized search. It runs batches of random loads, called nets; each load of a net is
+    called a lane.
 
-    `config` is the configuration of every net; None draws one for each net. With `published`, only
-    block sizes that releases accept are drawn. `runs` and `steps` count the lanes and steps so far.
+    `config` is the configuration of every net, or None to draw one for each net. With `published`,
+    only block sizes that releases accept are drawn. `runs` and `steps` count the lanes run and the
+    steps taken so far.
     """
 
     rule: str
@@ -74,13 +75,13 @@ def run_vectorized(
     out: Path,
     time_limit: TimeLimit,
 ) -> int:
-    cast = read_cast(rule.id, revision, changes)
+    cast = read_search(rule.id, revision, changes)
     cast.published = also is not None
     output.say(console, f"search {rule.id} by the vectorized model, {cast.admits_by}")
     began = time.monotonic()
     with console.status("") as status:
         for number in count():
-            scenario = cast_net(cast, number)
+            scenario = run_net(cast, number)
             spent = time.monotonic() - began
             status.update(f"vectorized: {cast.covered}")
             if scenario is not None or not time_limit.left:
@@ -99,8 +100,8 @@ def run_vectorized(
     )
 
 
-def read_cast(rule: str, revision: str | None, changes: Sequence[str]) -> Cast:
-    """Return the search that the options describe. If they set a length, all nets share one
+def read_search(rule: str, revision: str | None, changes: Sequence[str]) -> VectorizedSearch:
+    """Return the search that the options describe. If they set a length, every net has the same
     configuration."""
     from ....model.spyre.lanes import REVISIONS, read_rules
 
@@ -123,10 +124,12 @@ def read_cast(rule: str, revision: str | None, changes: Sequence[str]) -> Cast:
     except InputError as error:
         raise InputError("--param", error.problem) from None
     fixed = any(key in LENGTHS for key in given)
-    return Cast(rule, name, formula, lengths if fixed else None, setting.requests or REQUESTS)
+    return VectorizedSearch(
+        rule, name, formula, lengths if fixed else None, setting.requests or REQUESTS
+    )
 
 
-def cast_net(cast: Cast, number: int) -> Scenario | None:
+def run_net(cast: VectorizedSearch, number: int) -> Scenario | None:
     """Draw and run the net with this number. Return its smallest load that breaks the rule, or
     None."""
     import numpy as np

@@ -39,7 +39,7 @@ from ....solver.spyre.worst_case import (
 from ....spec.catalogue import Rule, load, select
 from ...console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ...files.scenario_file import write_scenario
-from ...processes.work_process import TimeLimit, Unanswered, bounded
+from ...processes.work_process import TimeLimit, Unanswered, run_in_process
 from .. import counterexample
 from ..proofs import blocks_of, lemma_line, print_certificate, writing
 from ..question import OwnQuestions, Question
@@ -55,15 +55,15 @@ TERMS = (
     "  term: the largest tkv that one request can reach, by the formula",
     "  walk: in ascending order of terms, the formula compares (requests still to come) x term "
     "with the limit, until it has an answer",
-    "  a lemma for any number of requests is about one or two of them, in any batch; the code "
-    "runs with as many requests as the lemma's name says",
+    "  a lemma for any number of requests is about one or two of them, in any batch; the code is "
+    "run with the number of requests in the lemma's name",
 )
 
 
 @dataclass
 class VolumeSearch:
-    """A question about a rule, and where to report the answer. `block` is the block size in
-    tokens, or None for any size. `also` is a second target on which to replay."""
+    """A question about a rule, and where to report its answer. `block` is the block size in tokens,
+    or None for any size. `also` is a second target to replay on."""
 
     console: Console
     rule: str
@@ -142,8 +142,8 @@ def run_search(search: VolumeSearch) -> int:
 
 
 def run_own(search: VolumeSearch) -> int:
-    """Decide whether a user's formula is sound. If not, show a run that exceeds the limit, and
-    by how much. The run has lengths of a few tokens, so that it is easy to follow."""
+    """Decide whether a user's formula is sound. If it is not, show a run that exceeds the limit,
+    and by how much. The run's lengths are only a few tokens, so that it is easy to follow."""
     setting = search.setting
     search.say(f"search {search.rule}, {_describe(setting)}")
     if _proven_first(search):
@@ -164,7 +164,7 @@ def _smallest(search: VolumeSearch) -> int:
     """Search for a run with blocks of 2 tokens, short enough to check on paper."""
     search.say("with blocks of 2 tokens and max_model_len 6:")
     try:
-        for small, arrivals in bounded(search.time_limit, _small, search.setting):
+        for small, arrivals in run_in_process(search.time_limit, _small, search.setting):
             return _replay_run(replace(search, setting=small), arrivals)
     except Unanswered as why:
         search.say(f"  inconclusive: {why}")
@@ -184,7 +184,7 @@ def _small(setting: Setting) -> Iterator[tuple[Setting, list[Any]]]:
 def _say_slack(search: VolumeSearch) -> None:
     formula, most = search.setting.formula, 4 * search.setting.block
     try:
-        [tokens] = bounded(search.time_limit, _slack, formula, most)
+        [tokens] = run_in_process(search.time_limit, _slack, formula, most)
     except Unanswered as why:
         search.say(f"slack: inconclusive: {why}")
         return
@@ -215,7 +215,7 @@ def _fewest(search: VolumeSearch) -> int:
     began, excluded, unknown = time.monotonic(), max(harmless, 1), False
     most = setting.requests or MAX_REQUESTS
     try:
-        for query in bounded(search.time_limit, fewest, setting, most):
+        for query in run_in_process(search.time_limit, fewest, setting, most):
             spent = time.monotonic() - began
             if query.answer == "sat":
                 search.say(f"{query.requests} requests ({query.where}): found after {spent:.1f} s")
@@ -238,7 +238,7 @@ def _proven_first(search: VolumeSearch) -> bool:
     lemmas, began = list[Discharged](), time.monotonic()
     try:
         group = ""
-        for title, discharged in bounded(search.time_limit, _discharge, *_scope(search)):
+        for title, discharged in run_in_process(search.time_limit, _discharge, *_scope(search)):
             if title != group and any(lemma.status != "proven" for lemma in lemmas):
                 break  # the lemmas about the formula suffice here; those about the code take longer
             group = title
@@ -272,7 +272,7 @@ def run_worst(search: VolumeSearch, objective: Objective) -> int:
     known: Known | None = None
     why = "Z3 cannot tell"
     try:
-        for known in bounded(search.time_limit, worst, setting, objective):
+        for known in run_in_process(search.time_limit, worst, setting, objective):
             reached = f"{known.reached} is reached, " if known.arrivals else ""
             spent = time.monotonic() - began
             search.say(f"{reached}{known.at_most} is never exceeded, after {spent:.1f} s")
@@ -350,7 +350,7 @@ def run_proof(search: VolumeSearch) -> int:
     lemmas, title, began = list[Discharged](), "", time.monotonic()
     query = (*_scope(search), search.certificate)
     try:
-        for group, lemma in bounded(search.time_limit, _discharge, *query):
+        for group, lemma in run_in_process(search.time_limit, _discharge, *query):
             if group != title:
                 title = group
                 search.say(f"{title}:")
@@ -407,8 +407,9 @@ def _write(search: VolumeSearch, scenario: Scenario, name: str) -> Path:
 def _replay_run(
     search: VolumeSearch, arrivals: list[Any], most: Callable[[Step], int] | None = None
 ) -> int:
-    """Replay the solver's run on the model and show it. Shrink it and stop at its first step
-    over the limit; with `most`, do not shrink it, and stop at its worst step."""
+    """Replay the solver's run on the model and show it. Without `most`, the run is shrunk and stops
+    at its first step over the limit. With `most`, the run is not shrunk and stops at its worst
+    step."""
     scenario = _scenario(search, arrivals)
     [rule] = select(load("spyre"), [search.rule])
     return counterexample.show(

@@ -30,11 +30,11 @@ NOT_NEEDED = ("pandas", "sklearn", "joblib", "pyinstrument")
 
 
 class Checkout(NamedTuple):
-    """The scheduler of a checkout, and its memory needs.
+    """The scheduler of a checkout, and how much memory it needs.
 
     `token` is the size of one token's KV cache, in bytes. `has_pool` says whether the code has a
     pool of numbered blocks. `has_router` says whether requests reach the scheduler through a
-    router. `defaults` are the command-line defaults by configuration key.
+    router. `defaults` maps configuration keys to the defaults of the command line.
     """
 
     version: str
@@ -79,8 +79,8 @@ def load(folder: str, keys: Iterable[str] = ()) -> Checkout:
 def command_line_defaults(folder: Path, keys: Iterable[str]) -> dict[str, Any]:
     """Return the defaults of the simulator's command line, by configuration key.
 
-    The checkout defines its options inside `main`, which also starts the simulator. So run only
-    those calls of `main` that add an option.
+    The checkout defines its options inside `main`, which also starts the simulator. So only those
+    calls of `main` that add an option are run.
     """
     source = next((folder / name for name in MAINS if (folder / name).is_file()), None)
     if source is None:
@@ -142,7 +142,7 @@ def build(
 
 
 def version_of(place: Path) -> str:
-    """Return the newest release in the checkout's changelog. Add a note if the code is newer."""
+    """Return the newest release in the checkout's changelog, with a note if the code is newer."""
     changes = place / "CHANGELOG.md"
     lines = changes.read_text("utf-8").splitlines() if changes.is_file() else []
     titles = [line.partition("[")[2].partition("]")[0] for line in lines if line[:4] == "## ["]

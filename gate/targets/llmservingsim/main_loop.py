@@ -1,11 +1,11 @@
 """Run the simulator's own main loop and router around the checkout's schedulers.
 
-Only the simulated hardware is replaced, together with the files for it: traces, graphs and hardware
-descriptions. Its replacement completes the batches that the adapter chooses. The loop runs in its
+Only the simulated hardware is replaced, together with its files: traces, graphs and hardware
+descriptions. The replacement completes the batches that the adapter chooses. The loop runs in its
 own thread, which waits for the adapter before and after each decision of the first scheduler.
 
 With two instances, the first one prefills on accelerator 0 and sends the computed tokens to
-accelerator 1. The second instance decodes on accelerator 2; in each step, it runs until it is idle.
+accelerator 1. The second instance decodes on accelerator 2. In each step, it runs until it is idle.
 
 Source: serving/__main__.py, serving/core/router.py and serving/core/controller.py of the checkout.
 """
@@ -87,9 +87,9 @@ class MainLoop:
 
     def complete(self, due: Any, busy: bool) -> Any:
         """Complete the batch `due`, if there is one, and return the three values that the
-        scheduler's `add_done` gives to the loop.
+        scheduler's `add_done` returns to the loop.
 
-        `busy` says whether any batch was in flight, in which case time passes.
+        `busy` says whether any batch was in flight. If so, time passes.
         """
         self._due, self._busy, self._result = due, busy, NOTHING
         self._go_on()
@@ -133,7 +133,7 @@ class MainLoop:
 
     def _watch(self, scheduler: Any) -> None:
         """Make the loop wait for the adapter before and after each decision of a scheduler, and
-        record the results."""
+        record the results of the decision."""
         schedule, add_done = scheduler.schedule, scheduler.add_done
 
         def decide(current: int, npu: int, number: int = -1) -> Any:
@@ -157,7 +157,7 @@ class MainLoop:
         scheduler.schedule, scheduler.add_done = decide, completed
 
     def _globals(self, main: Any) -> dict[str, Any]:
-        """Return the globals of the loop: those of the checkout, without the hardware."""
+        """Return the globals for the loop: those of the checkout, with the hardware replaced."""
         names = dict(vars(main))
 
         def nothing(*_: Any, **__: Any) -> None:
@@ -185,7 +185,7 @@ class MainLoop:
         return names
 
     def _dataset(self) -> str:
-        """Return the path of the file of requests, relative to the parent of the working
+        """Return the path of the file of requests. It is relative to the parent of the working
         directory."""
         return os.path.relpath(self._rows, os.path.dirname(os.getcwd()))
 

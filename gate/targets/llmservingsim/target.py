@@ -59,9 +59,9 @@ ROOMY = 10**9  # the same without numbered blocks; also the size of the host's m
 
 
 class Engine:
-    """A fresh scheduler of the checkout for one configuration, of either generation of the code.
+    """A new scheduler of the checkout for one configuration. The code may be of either generation.
 
-    When the main loop has ended a simulation, the next request starts another one with an empty
+    When the main loop has ended a simulation, the next request starts another one, with an empty
     memory.
     """
 
@@ -138,8 +138,8 @@ class Engine:
         )
 
     def check_room(self, tokens: int) -> None:
-        """Refuse a request of this many tokens if it does not fit into the effectively unbounded
-        pool."""
+        """Refuse a request of this many tokens if it does not fit into the pool, which is meant to
+        be practically unbounded."""
 
     def schedule(self) -> Any:
         if self.loop is not None:
@@ -314,8 +314,8 @@ def decodes_at(request: Any, computed: int) -> bool:
 
 
 class RadixEngine(Engine):
-    """A scheduler with a radix tree. The fields of a step are read from its requests and
-    batches."""
+    """A scheduler with a radix tree. The fields of a step are read from the scheduler's requests
+    and batches."""
 
     def __init__(self, checkout: Checkout, config: Mapping[str, Any]) -> None:
         if "enable_chunked_prefill" not in inspect.signature(checkout.scheduler).parameters:
@@ -344,9 +344,9 @@ class RadixEngine(Engine):
 
     @property
     def counts(self) -> bool:
-        """Whether the scheduler keeps, for each request, a count of computed tokens that includes
-        all decisions. Release 1.0.0 has no count, and with several pipeline stages the count omits
-        tokens in flight."""
+        """Whether the scheduler counts each request's computed tokens, including those of all
+        decisions. Release 1.0.0 does not count them, and with several pipeline stages the count
+        omits tokens in flight."""
         return self.checkout.has_router and self.config["pp_size"] == 1
 
     def step(self) -> dict[str, Any]:

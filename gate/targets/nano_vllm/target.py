@@ -45,7 +45,7 @@ class Tensor(list[Any]):
 
 
 class Nothing(ModuleType):
-    """A module in which every attribute is an empty class."""
+    """A module whose attributes are all empty classes."""
 
     def __getattr__(self, name: str) -> type:
         if name.startswith("__"):
@@ -160,7 +160,7 @@ class Engine:
         """The version of the checkout.
 
         Three states of the code call themselves 0.2.0: the one that the deck describes, the newest
-        one, and one in between, which cuts prompts into chunks but publishes no blocks. The result
+        one, and one in between that cuts prompts into chunks but publishes no blocks. The result
         tells them apart.
         """
         named = version()

@@ -42,8 +42,8 @@ class Forward:
 
 
 class WeightlessModel:
-    """A replacement for the model that returns constant logits, and "samples" the scenario's
-    tokens."""
+    """A replacement for the model. It returns constant logits, and "samples" the tokens of the
+    scenario."""
 
     is_multimodal = False
 
@@ -86,10 +86,10 @@ class WeightlessModel:
         return self._torch.zeros((len(self._rows), 1))
 
     def _written(self, slots: Any, is_prompt: bool) -> Any:
-        """Return the block that is written at each block position of each row.
+        """Return, for each row and each block position, the block that is written.
 
-        Each token has a slot, and the first slot of a position determines the block. If some token
-        of a prompt is not at its own offset in that block, the result for this position is 0.
+        Each token has a slot, and the first slot of a position determines the block. If a token of
+        a prompt is not at its own offset in that block, the result for this position is 0.
         """
         numbers = slots[:, ::BLOCK_SIZE] // BLOCK_SIZE
         if not is_prompt:
@@ -263,9 +263,9 @@ class SpyreEngine:
 
 
 def plenty_of_blocks(config: dict[str, Any]) -> int:
-    """Return the size, in blocks, of an effectively unbounded pool.
+    """Return the size, in blocks, of a pool that is practically unbounded.
 
-    It has room for a full batch, for as many paused requests, and for enough further blocks that a
+    It has room for a full batch and for as many paused requests. It has further blocks, so that a
     scenario never reuses a block with cached contents.
     """
     per_request: int = config["max_model_len"] // BLOCK_SIZE + 1
@@ -441,7 +441,7 @@ def step_kind(engine: SpyreEngine, decision: Any) -> str:
 def scheduled_tokens(engine: SpyreEngine, decision: Any, kind: str) -> dict[str, int]:
     """Return the number of real tokens that each request computes, in scheduling order.
 
-    Up to release 2.3, the scheduler counts the left padding of the first chunk as well. So count
+    Up to release 2.3, the scheduler's count includes the left padding of the first chunk. So count
     the tokens in the chunk that the runner prepared.
     """
     scheduled: dict[str, int] = dict(decision.num_scheduled_tokens)
@@ -456,7 +456,8 @@ def scheduled_tokens(engine: SpyreEngine, decision: Any, kind: str) -> dict[str,
 
 
 def hit_tokens(engine: SpyreEngine, request: str) -> int:
-    """Return the number of tokens found in the prefix cache at admission, usable or not."""
+    """Return the number of tokens that were found in the prefix cache at admission, whether or not
+    they can be used."""
     return int(engine.runner.requests[request].total_hit_blocks) * BLOCK_SIZE
 
 

@@ -147,7 +147,7 @@ class Record:
         if self._view.flights.most > 1:
             seen["completes"] = completes
         blocks = seen.pop("blocks")
-        changes = changed(self._blocks, blocks)
+        changes = block_changes(self._blocks, blocks)
         self._blocks = blocks
         self._write_lines(STEP, {"ok": True, "step": seen, "block_changes": changes})
 
@@ -167,7 +167,7 @@ class Record:
         self._file.write(lines)
 
 
-def changed(before: Mapping[str, list[int]], now: Mapping[str, list[int]]) -> dict[str, Any]:
+def block_changes(before: Mapping[str, list[int]], now: Mapping[str, list[int]]) -> dict[str, Any]:
     """Return how the blocks of each request changed, without unchanged requests.
 
     A change is a list of two: how many of the previous blocks remain, and the blocks after them. It

@@ -7,7 +7,7 @@ finish_requests, add_requests and update_requests.
 from typing import Any
 
 
-def sent(scheduler: Any, decision: Any) -> dict[str, Any]:
+def message_to_worker(scheduler: Any, decision: Any) -> dict[str, Any]:
     """Return the message to the worker about requests. The first model runner keeps preempted
     requests, and the scheduler tells it when they resume. The second model runner forgets them, and
     whatever it knew about a request that is sent again as a new one.
@@ -34,7 +34,7 @@ def sent(scheduler: Any, decision: Any) -> dict[str, Any]:
     if dropped:
         told["dropped"] = sorted(dropped)
     if sends_tokens(scheduler):
-        told["tokens"] = tokens(decision)
+        told["tokens"] = known_tokens(decision)
     return told
 
 
@@ -46,7 +46,7 @@ def sends_tokens(scheduler: Any) -> bool:
     )
 
 
-def tokens(decision: Any) -> dict[str, int]:
+def known_tokens(decision: Any) -> dict[str, int]:
     """Return how many tokens of each request, including drafts, the first stage knows after
     receiving them."""
     cached, drafts = decision.scheduled_cached_reqs, decision.scheduled_spec_decode_tokens

@@ -38,10 +38,10 @@ def page(run: RecordedRun) -> str:
 
 
 def pack(run: RecordedRun) -> str:
-    return base64.b64encode(gzip.compress(output.json_line(plain(run)), 9, mtime=0)).decode()
+    return base64.b64encode(gzip.compress(output.json_line(page_data(run)), 9, mtime=0)).decode()
 
 
-def plain(run: RecordedRun) -> dict[str, Any]:
+def page_data(run: RecordedRun) -> dict[str, Any]:
     """Return the run as the data of a page.
 
     Numbers by step have the form of `following.Line.flat`, and a request is replaced by its index
@@ -53,9 +53,9 @@ def plain(run: RecordedRun) -> dict[str, Any]:
     ids = {name: place for place, name in enumerate(_names(run, ids_sent))}
     return {
         "steps": len(run.steps),
-        "opens": opens_at(run),
+        "opens": first_step_shown(run),
         "cause": _cause(run, ids),
-        "never": _never(run, ids),
+        "never": _uncomputed_hit(run, ids),
         "block": run.config["block_size"],
         "limit": run.config.get("max_batch_tkv"),
         "pool": run.config.get("num_blocks"),
@@ -99,7 +99,7 @@ def plain(run: RecordedRun) -> dict[str, Any]:
     }
 
 
-def opens_at(run: RecordedRun) -> int:
+def first_step_shown(run: RecordedRun) -> int:
     """Return the step at which the page opens: the step that breaks a rule. If there is none,
     return the first step in which a request loses its place or, failing that, step 0."""
     last = max(len(run.steps) - 1, 0)
@@ -113,7 +113,7 @@ def _cause(run: RecordedRun, ids: Mapping[str, int]) -> list[int] | None:
     return None if reason is None or reason[1] not in ids else [reason[0], ids[reason[1]]]
 
 
-def _never(run: RecordedRun, ids: Mapping[str, int]) -> list[int] | None:
+def _uncomputed_hit(run: RecordedRun, ids: Mapping[str, int]) -> list[int] | None:
     """Return the request whose prefix hit includes tokens that nobody computed, with the first
     of these tokens and the end of their range."""
     bar = next(iter(run.cause.bars), None) if run.cause is not None else None

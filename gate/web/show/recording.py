@@ -67,7 +67,7 @@ class RecordedRun:
         )
 
 
-def recorded(
+def record_run(
     scenario: Scenario,
     target: Target | None = None,
     rules: Sequence[Rule] | None = None,
@@ -221,7 +221,7 @@ class _Sent:
         )
 
 
-def recorded_trace(
+def record_trace(
     source: Source,
     system: str | None = None,
     revision: str | None = None,

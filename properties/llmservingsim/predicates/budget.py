@@ -1,9 +1,10 @@
 """The tokens that each request computes: the budget, the cap, when a token is emitted, and the
 throughput that a step reports.
 
-Source: continuous-batching page, "Two scheduling paths" and "What the scheduler picks each step",
-"What the scheduler hands back" and "Gotchas"; the code at HEAD for the emission. If LLMServingSim's
-documentation page states a rule as vLLM's documents do, the rule shares vLLM's predicate.
+Source: continuous-batching page, "Two scheduling paths", "What the scheduler picks each step",
+"What the scheduler hands back" and "Gotchas"; for the emission, the code at HEAD. If
+LLMServingSim's page states a rule in the same way as vLLM's documents, the rule uses vLLM's
+predicate.
 """
 
 from ....model.observation import Step
@@ -31,11 +32,12 @@ def queue(history: VllmRun) -> list[VllmRequestHistory]:
     )
 
 
-def away(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """Return whether a request cannot be scheduled before a batch in flight completes: on the page,
-    if it is in such a batch; at HEAD, if all its known tokens are in flight or computed."""
+def is_blocked_in_flight(history: VllmRun, request: VllmRequestHistory) -> bool:
+    """Return whether a request cannot be scheduled before a batch in flight completes. On the page,
+    this is so if it is in such a batch; at HEAD, if all its known tokens are in flight or computed.
+    """
     if history.revision == PAGE:
-        return in_flight.computed_still(history, request)
+        return in_flight.is_still_computed(history, request)
     return request.started and request.computed >= request.prompt + request.emitted
 
 
@@ -44,7 +46,7 @@ def budget_left(history: VllmRun, step: Step) -> int:
     return budget - sum(step.scheduled.values())
 
 
-def left_for(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
+def budget_left_for(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
     """Return how many tokens of the budget are left when it is this request's turn, in the page's
     order."""
     budget: int = history.config["max_num_batched_tokens"]
@@ -53,7 +55,7 @@ def left_for(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
     return budget - sum(step.scheduled.get(other.id, 0) for other in ahead)
 
 
-def wanted(history: VllmRun, request: VllmRequestHistory) -> int:
+def tokens_wanted(history: VllmRun, request: VllmRequestHistory) -> int:
     """Return how many tokens the page gives a request in one step, if none of them is cached."""
     tokens = 1 if request.emitted else request.prompt - request.computed
     return min(tokens, history.config["long_prefill_token_threshold"] or tokens)
@@ -64,7 +66,7 @@ def must_not_be_cut(history: VllmRun, step: Step, request: VllmRequestHistory) -
     it is its turn."""
     if history.config["enable_chunked_prefill"]:
         return False
-    return wanted(history, request) > left_for(history, step, request)
+    return tokens_wanted(history, request) > budget_left_for(history, step, request)
 
 
 def taken_slots(history: VllmRun, step: Step) -> int:
@@ -81,8 +83,8 @@ def seat_left(history: VllmRun, step: Step) -> bool:
 
 
 @once
-def waited(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the requests that were not running and were not scheduled, by arrival."""
+def left_waiting(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
+    """Return the requests that were not running and were not scheduled, in order of arrival."""
     running = {request.id for request in ran_before(history)}
     return [
         request
@@ -91,10 +93,9 @@ def waited(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     ]
 
 
-def whole(history: VllmRun, request: VllmRequestHistory, last: int = 0) -> int:
-    """Return how many blocks a request may need in all. Its last token is never computed, so it
-    counts only if `last` is 1.
-    """
+def blocks_in_all(history: VllmRun, request: VllmRequestHistory, last: int = 0) -> int:
+    """Return how many blocks a request may need altogether. Its last token is never computed, so it
+    counts only if `last` is 1."""
     return blocks_for(history, request.prompt + request.max_tokens - 1 + last)
 
 
@@ -102,7 +103,9 @@ def promised(history: VllmRun, step: Step, last: int = 0) -> int:
     """Return how many more blocks the running requests may take after the step."""
     running = [history.live[name] for name in step.running or () if name in history.live]
     held = step.blocks or {}
-    return sum(whole(history, request, last) - len(held.get(request.id, ())) for request in running)
+    return sum(
+        blocks_in_all(history, request, last) - len(held.get(request.id, ())) for request in running
+    )
 
 
 def batch_too_large(history: VllmRun, step: Step) -> str | None:

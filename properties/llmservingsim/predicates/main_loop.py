@@ -32,11 +32,16 @@ def everything_has_ended(history: VllmRun, step: Step) -> bool:
 
 
 def clock_stands(history: VllmRun, step: Step) -> str | None:
-    """If only sessions that wait for a tool are left, the first one due arrives (LSS-R21)."""
+    """If only sessions that wait for a tool are left, the one whose tool finishes first arrives
+    (LSS-R21)."""
     jump = time_of_idle(history, step)
     due = [request for request in history.live.values() if request.blocked == jump]
     late = [request for request in due if jump and request.id in (step.deferred or ())]
-    return f"only tools run, but {names(late)}, due first, does not arrive" if late else None
+    return (
+        (f"only tools run, but {names(late)}, whose tool finishes first, does not arrive")
+        if late
+        else None
+    )
 
 
 def clock_must_jump(history: VllmRun, step: Step) -> bool:

@@ -7,13 +7,13 @@ for HEAD, can_fit_full_sequence in kv_cache_manager.py.
 from ....model.observation import Step
 from ...history.content import in_common, surely_shared
 from ...history.prefix_hits import caches
-from ...rules.pool import blocks_for, found_again, hit_too_short
+from ...rules.pool import blocks_for, hit_too_short, must_be_found_again
 from ...rules.predicate import Predicate
 from ...vllm.history.request_history import VllmRequestHistory
 from ...vllm.history.run import VllmRun
 from ...vllm.predicates.blocks import everything_known_elsewhere, hit_too_long
 from ...vllm.predicates.decision import admitted, kept
-from .budget import PAGE, away, promised, waited, whole
+from .budget import PAGE, blocks_in_all, is_blocked_in_flight, left_waiting, promised
 
 
 def starts_late(history: VllmRun, step: Step) -> str | None:
@@ -62,7 +62,7 @@ def hit_at_least(history: VllmRun, step: Step, request: VllmRequestHistory) -> i
         return 0
     block, holders = history.config["block_size"], kept(history, step)
     if history.revision == PAGE:
-        holders = [other for other in holders if not away(history, other)]
+        holders = [other for other in holders if not is_blocked_in_flight(history, other)]
     return surely_shared(request, holders, history.kin(request), block, of_prompts=True)
 
 
@@ -84,14 +84,14 @@ def not_promised(history: VllmRun, step: Step) -> str | None:
 def prompt_alone_fits(history: VllmRun, step: Step) -> bool:
     """The prompt of a waiting request would fit into the free blocks, but not all tokens that it
     may have."""
-    waiting, free = waited(history, step), step.free_blocks
+    waiting, free = left_waiting(history, step), step.free_blocks
     if not waiting or not free or history.config["num_blocks"] is None:
         return False
     request = waiting[0]
     return (
         blocks_for(history, request.prompt)
         <= free
-        < whole(history, request) + promised(history, step)
+        < blocks_in_all(history, request) + promised(history, step)
     )
 
 
@@ -121,14 +121,14 @@ def rest_does_not_fit(history: VllmRun, step: Step) -> str | None:
 
 
 def first_block_alone_fits(history: VllmRun, step: Step) -> bool:
-    waiting, free = waited(history, step), step.free_blocks
+    waiting, free = left_waiting(history, step), step.free_blocks
     return bool(waiting and free) and blocks_for(history, waiting[0].num_tokens) > (free or 0)
 
 
 PREDICATES = {
     "LSS-R03": Predicate(starts_late, starts_like_another),
     "LSS-R02": Predicate(hit_missed, shares_with_running),
-    "LSS-R35": found_again(admitted),
+    "LSS-R35": must_be_found_again(admitted),
     "LSS-R33": Predicate(hit_too_long, everything_known_elsewhere),
     "LSS-P01": Predicate(not_promised, prompt_alone_fits),
     "LSS-R31": Predicate(rest_does_not_fit, first_block_alone_fits),

@@ -2,8 +2,8 @@
 
 Source: continuous-batching page, "What the scheduler picks each step", "Chunked prefill", "Prefill
 priority" and "Gotchas"; serving/core/scheduler.py at HEAD, which follows vLLM V1: running requests
-come first, and the last of them is preempted. Rules that HEAD shares with vLLM's documents use
-vLLM's predicates.
+come first, and the last of them is preempted. Rules that HEAD has in common with vLLM's documents
+use vLLM's predicates.
 """
 
 from ....model.observation import Step
@@ -16,14 +16,14 @@ from ...vllm.predicates.preemption import needless_preemption, victim_keeps_some
 from ...vllm.predicates.queues import admitted_after_preemption
 from .budget import (
     PAGE,
-    away,
+    blocks_in_all,
     budget_left,
+    is_blocked_in_flight,
+    left_waiting,
     must_not_be_cut,
     promised,
     queue,
     seat_left,
-    waited,
-    whole,
 )
 from .memory import hit_at_least
 
@@ -64,7 +64,7 @@ def _out_of_order(history: VllmRun, step: Step) -> str | None:
         request
         for request in line[:last]
         if request.id not in step.scheduled
-        and not away(history, request)
+        and not is_blocked_in_flight(history, request)
         and not must_not_be_cut(history, step, request)
     ]
     # Only these fields show which requests have room to start.
@@ -101,7 +101,7 @@ def _decoding(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     return [
         request
         for request in kept(history, step)
-        if request.emitted and request.prefilled and not away(history, request)
+        if request.emitted and request.prefilled and not is_blocked_in_flight(history, request)
     ]
 
 
@@ -147,7 +147,8 @@ def _gets_nothing(who: list[VllmRequestHistory], why: str) -> str | None:
 
 
 def left_out(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the requests that were left out of the batch although nothing kept them out.
+    """Return the requests that were left out of the batch although nothing prevented them from
+    running.
 
     Of the possible cache hits, only those shared with running requests count.
     """
@@ -161,16 +162,16 @@ def left_out(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
             for request in queue(history)
             if request.started
             and request.id not in step.scheduled
-            and not away(history, request)
+            and not is_blocked_in_flight(history, request)
             and not must_not_be_cut(history, step, request)
         ]
         return started + _could_start(history, step)
     running = [
         request
         for request in kept(history, step)
-        if request.id not in step.scheduled and not away(history, request)
+        if request.id not in step.scheduled and not is_blocked_in_flight(history, request)
     ]
-    first = waited(history, step)[:1] if seat_left(history, step) else []
+    first = left_waiting(history, step)[:1] if seat_left(history, step) else []
     return running + [request for request in first if _may_be_admitted(history, step, request)]
 
 
@@ -178,13 +179,13 @@ def _could_start(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     """Return the requests for which the pool has room until their last token. In the page's
     revision, omit requests behind one that waits for blocks."""
     could = []
-    for request in waited(history, step):
+    for request in left_waiting(history, step):
         if must_not_be_cut(history, step, request):
             continue
         if history.config["num_blocks"] is not None:
             if step.free_blocks is None or not free_unchanged(history, step):
                 break
-            missing = whole(history, request, 1) - _shared_blocks(history, step, request)
+            missing = blocks_in_all(history, request, 1) - _shared_blocks(history, step, request)
             if missing > step.free_blocks - promised(history, step, 1):
                 break
         could.append(request)
@@ -224,7 +225,9 @@ def starts_in_a_full_pipeline(history: VllmRun, step: Step) -> str | None:
 
 
 def work_for_a_full_pipeline(history: VllmRun, step: Step) -> bool:
-    idle = (request for request in history.live.values() if not away(history, request))
+    idle = (
+        request for request in history.live.values() if not is_blocked_in_flight(history, request)
+    )
     return pipeline_is_full(history) and any(idle)
 
 
@@ -268,7 +271,7 @@ def waiting_not_by_arrival(history: VllmRun, step: Step) -> str | None:
     by_arrival = sorted(listed, key=lambda request: request.arrival)
     if listed != by_arrival:
         return f"{names(listed)} wait in this order, but came in the order {names(by_arrival)}"
-    new, waiting = admitted(history, step), waited(history, step)
+    new, waiting = admitted(history, step), left_waiting(history, step)
     arrivals = [request.arrival for request in new]
     if arrivals != sorted(arrivals):
         return f"{names(new)} are admitted in this order, which is not that of their arrival"

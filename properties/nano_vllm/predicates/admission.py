@@ -206,10 +206,10 @@ def _passes(
 
 
 def _needed(history: RunHistory, request: RequestHistory) -> int:
-    """Return an upper bound on the free blocks that a newcomer needs.
+    """Return an upper bound on the number of free blocks that a newcomer needs.
 
-    In revisions that compute prompts in chunks, shared blocks cost nothing. In all other revisions,
-    the check counts all blocks (NAN-R09).
+    In revisions that compute prompts in chunks, shared blocks need no free blocks. In all other
+    revisions, the check counts all blocks (NAN-R09).
     """
     needed = blocks_for(history, request.num_tokens)
     if history.revision == WHOLE_PROMPTS:

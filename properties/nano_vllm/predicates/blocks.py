@@ -8,7 +8,7 @@ from ....model.observation import Step
 from ...history.content import surely_shared
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
-from ...rules.pool import blocks_for, found_again, hit_too_short, in_common_after
+from ...rules.pool import blocks_for, hit_too_short, in_common_after, must_be_found_again
 from ...rules.predicate import Predicate
 from .decision import prefilled, ran_before
 
@@ -124,6 +124,6 @@ PREDICATES = {
         hit_ends_in_a_block, part_of_a_prompt_is_known, reads=("prefix_hit", "running", "scheduled")
     ),
     "NAN-R34": Predicate(hit_missed, shares_with_running),
-    "NAN-R48": found_again(prefilled),
+    "NAN-R48": must_be_found_again(prefilled),
     "NAN-R35": Predicate(last_block_hit, everything_known_elsewhere),
 }

@@ -58,7 +58,7 @@ def prefilled(history: RunHistory, step: Step) -> list[RequestHistory]:
 
 def behind(history: RunHistory, step: Step, request: RequestHistory) -> int | None:
     """Return how many known tokens of a scheduled sequence were neither computed nor cached before
-    this step, or None if that is unknown."""
+    this step, or None if the number is unknown."""
     hit = 0 if request.started else history.hit_now(step, request)
     return None if hit is None else request.num_tokens - request.computed - hit
 
@@ -68,7 +68,7 @@ def completes(history: RunHistory, step: Step, request: RequestHistory) -> bool:
 
 
 def free_before(history: RunHistory) -> int | None:
-    """Return how many blocks were free at the decision; None if an abort has changed this number
+    """Return how many blocks were free at the decision, or None if an abort has changed this number
     since."""
     if history.last is None:
         return int(history.config["num_blocks"])

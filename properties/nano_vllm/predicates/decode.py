@@ -144,16 +144,17 @@ def table_wrong(history: RunHistory, step: Step) -> str | None:
     for name in step.running or ():
         computed, held = (step.computed or {}).get(name, 0), len((step.blocks or {}).get(name, ()))
         needed = blocks_for(history, computed)
-        if held != needed and held != _with_the_next(history, computed):
+        if held != needed and held != _blocks_with_next_token(history, computed):
             return f"{name} holds {held} blocks; its {computed} computed tokens need {needed}"
     return None
 
 
-def _with_the_next(history: RunHistory, computed: int) -> int:
-    """Return the number of blocks, including the block of the next token.
+def _blocks_with_next_token(history: RunHistory, computed: int) -> int:
+    """Return the number of blocks for these tokens and the next token.
 
-    In the deck, a sequence takes that block as soon as the previous one is full: "256 tokens so far
-    … at boundary → new block". In the release, it takes the block with the next token.
+    In the deck, a sequence takes the next token's block as soon as the previous block is full: "256
+    tokens so far … at boundary → new block". In the release, it takes the block together with the
+    token.
     """
     more = history.revision == WHOLE_PROMPTS
     return blocks_for(history, computed + more)

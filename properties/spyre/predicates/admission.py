@@ -63,7 +63,8 @@ def joining(history: RunHistory, step: Step) -> list[RequestHistory]:
 
 
 def ends_after_joining(history: RunHistory, newcomer: RequestHistory) -> dict[str, int]:
-    """Return the padded position that each member may reach if the batch stays the same."""
+    """Return the padded position that each member may reach if the members of the batch stay the
+    same."""
     block = history.config["block_size"]
     all_requests = [
         (request.id, request.computed, request.max_tokens - request.emitted)
@@ -85,7 +86,7 @@ def length_binds(history: RunHistory, step: Step) -> bool:
 
 
 def shortened(history: RunHistory, step: Step) -> bool:
-    """While a request decodes, a prompt of several chunks needs only its last one."""
+    """Some request decodes, and a prompt of several chunks needs only its last chunk."""
     return bool(history.decoding()) and any(
         not request.started and request.prompt > history.config["chunk_size"]
         for request in joining(history, step)
@@ -93,9 +94,10 @@ def shortened(history: RunHistory, step: Step) -> bool:
 
 
 def needless_refusal(history: RunHistory, step: Step) -> str | None:
-    """A decode step runs instead of a prefill only if a rule requires it (SPY-R42). Schedulers may
-    project differently, so a refusal is wrong only if the volume stays within the limit even when
-    the projection of release 2.1.2 gets one more block for realignment.
+    """A decode step runs instead of a prefill only if a rule requires it (SPY-R42).
+
+    Schedulers may project differently. So a refusal is wrong only if the volume stays within the
+    limit even when the projection of release 2.1.2 gets one more block for realignment.
     """
     request = refused(history, step)
     if request is None:
@@ -107,8 +109,7 @@ def needless_refusal(history: RunHistory, step: Step) -> str | None:
 
 
 def refused(history: RunHistory, step: Step) -> RequestHistory | None:
-    """Return the request that does not prefill in this step although no rule prevents it; None if
-    there is none."""
+    """Return a request that does not prefill in this step although no rule prevents it, or None."""
     if history.prefill_members(step) or not history.decoding():
         return None
     wanted = (history.ongoing() or history.unstarted())[:1]
@@ -135,7 +136,7 @@ def refused(history: RunHistory, step: Step) -> RequestHistory | None:
 def pool_surely_has(history: RunHistory, step: Step, newcomer: RequestHistory) -> bool:
     """Return whether the pool certainly has room for the newcomer and every started request.
 
-    There is room if blocks are free for all tokens of the newcomer, except those shared with
+    There is room if there are free blocks for all tokens of the newcomer, except those shared with
     running requests. The last token needs no block, but may be promised one. The page does not
     describe a pool, so its revisions may promise each request one more block, and may count shared
     blocks as new.
@@ -174,8 +175,8 @@ def surely_unfinished(history: RunHistory, request: RequestHistory) -> bool:
 
 
 def certainly_fits(history: RunHistory, newcomer: RequestHistory) -> bool:
-    """Return whether the newcomer stays within the limits on length and volume under every reading
-    of the page, with two blocks to spare."""
+    """Return whether the newcomer stays within the limits on length and volume no matter how the
+    page is read, with two blocks to spare."""
     block, limit = history.config["block_size"], history.config["max_batch_tkv"]
     tokens = [request.computed for request in history.decoding()]
     longest = ceil(max(tokens) / block) * block

@@ -186,9 +186,8 @@ def wrong_pause(history: SpyreRun, step: Step) -> str | None:
 
 
 def admitted(history: SpyreRun) -> list[SpyreRequestHistory]:
-    """Return the requests that may decode. They are tried in order: longest paused first, then
-    fewest (or most) tokens generated. Each one decodes if it still fits.
-    """
+    """Return the requests that may decode. Requests are tried in order: longest paused first, then
+    fewest (or most) tokens generated. A request may decode if it still fits."""
     sign = -1 if history.config["long_output_priority"] else 1
     order = sorted(
         [*waiting_to_decode(history), *in_running_order(history)],

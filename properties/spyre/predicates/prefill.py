@@ -35,16 +35,18 @@ def more_than_a_chunk(history: RunHistory, step: Step) -> str | None:
 
 
 def may_run_cached(history: RunHistory) -> bool:
-    """Return whether entirely cached chunks may run. According to the page, a cached chunk *can* be
-    skipped; a hit may include the last chunk, which still runs. Releases skip all cached chunks but
-    the last (SPY-R54), and a hit never includes the last token.
+    """Return whether entirely cached chunks may run.
+
+    According to the page, a cached chunk *can* be skipped, and a hit may include the last chunk,
+    which still runs. Releases skip all cached chunks but the last (SPY-R54), and a hit never
+    includes the last token.
     """
     return history.revision == "documented"
 
 
 def computed_before(history: RunHistory, step: Step, request: RequestHistory) -> int | None:
-    """Return how many tokens of a prompt are computed or cached before this step; None if
-    unknown."""
+    """Return how many tokens of a prompt are computed or cached before this step, or None if the
+    number is unknown."""
     hit = history.hit_now(step, request)
     return None if hit is None else request.computed + hit
 

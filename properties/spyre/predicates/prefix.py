@@ -1,14 +1,14 @@
 """The savings of the prefix cache, and the chunks that run despite a hit.
 
-Source: Spyre scheduling page, "Prefix caching". Hits are known if the target shows them. Below,
-`hit` is the number of a request's hit blocks.
+Source: Spyre scheduling page, "Prefix caching". Hits are known if the target shows them. In the
+functions below, `hit` is the number of a request's hit blocks.
 """
 
 from ....model.observation import Step
 from ...history.content import common_prefix_len, known_tokens
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
-from ...rules.pool import found_again
+from ...rules.pool import must_be_found_again
 from ...rules.predicate import PHASES, Predicate
 from .prefill import left_padding, may_run_cached
 
@@ -152,7 +152,7 @@ def output_is_shared(history: RunHistory, step: Step) -> bool:
 
 
 def starting(history: RunHistory, step: Step) -> list[RequestHistory]:
-    """Return the requests whose first chunk runs in this step, or no requests if prefix caching is
+    """Return the requests whose first chunk runs in this step. Return none if prefix caching is
     off."""
     if not history.config["prefix_caching"]:
         return []
@@ -170,7 +170,7 @@ def shareable(history: RunHistory, newcomer: RequestHistory, *, of_prompts: bool
 def known_elsewhere(
     history: RunHistory, newcomer: RequestHistory, *, of_prompts: bool = False
 ) -> int:
-    """Return how many tokens at the start of a prompt another unfinished request has computed."""
+    """Return how many of the first tokens of a prompt another unfinished request has computed."""
     return max(
         (
             min(
@@ -188,8 +188,8 @@ def known_elsewhere(
 def _positions(
     history: RunHistory, step: Step, request: RequestHistory, written: tuple[int, ...]
 ) -> list[tuple[int, int]]:
-    """Return, for each block position of the chunk, the request's own block (negative in the
-    padding) and the block written."""
+    """Return, for each block position of the chunk, the block that is written and the request's own
+    block. In the padding, the number of the own block is negative."""
     hit = 0 if request.started else history.hit_now(step, request)
     if hit is None or not written:
         return []
@@ -206,7 +206,7 @@ PREDICATES = {
     ),
     "SPY-R57": Predicate(prompt_not_shared, prompt_is_shared, "prefill"),
     "SPY-R60": Predicate(output_not_shared, output_is_shared, "prefill"),
-    "SPY-R63": found_again(starting),
+    "SPY-R63": must_be_found_again(starting),
     "SPY-R11": Predicate(
         padding_not_block_0,
         first_chunk_padded,

@@ -80,8 +80,9 @@ def overrun(batch: list[Member], newcomer: Member, block: int, limit: int) -> Ov
     """Return a step beyond the limit while the newcomer decodes with the batch, or None.
 
     Between two steps in which requests end, the batch stays the same. Its max-tkv then grows from
-    step to step, except after a step in which a request has filled its block. So it is largest
-    either in the last of these steps or in the last one in which a request fills its block.
+    step to step, except after a step in which a request has filled its block. Therefore it is
+    largest either in the last of these steps, or in the last one in which a request fills its
+    block.
     """
     alive = [*batch, newcomer]
     most = max(member.length for member in alive) + newcomer.remaining + block - 1
@@ -104,7 +105,8 @@ def overrun(batch: list[Member], newcomer: Member, block: int, limit: int) -> Ov
 
 
 def max_tkv(lengths: list[int], block: int) -> int:
-    """Return the largest tkv of a batch, padded to the blocks of its longest member."""
+    """Return the largest tkv of a batch whose members are padded to the blocks of the longest
+    one."""
     width = -(-max(lengths) // block)
     return (width - 1) * block + max((length - 1) % block + 1 for length in lengths)
 

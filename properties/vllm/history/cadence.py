@@ -30,10 +30,10 @@ def goes_on(history: VllmRun, request: VllmRequestHistory) -> bool:
 
 
 def holds(history: VllmRun) -> bool | None:
-    """Return whether the coming step holds prefills back; None if this is unknown.
+    """Return whether the coming step holds prefills back, or None if that is unknown.
 
-    It does if the last prefill was less than `prefill_schedule_interval` steps ago, a request
-    decodes, and no request was left waiting by the last step that held none back.
+    A step does so if the last prefill was less than `prefill_schedule_interval` steps ago, a
+    request decodes, and no request was left waiting by the last step that held none back.
     """
     known = state_of(history).cadence
     if not known.most or known.crowded is True or not _running(history) - known.prefilling:
@@ -90,15 +90,15 @@ def _is_prefill(known: Cadence, ran: set[str], name: str, left: int) -> bool:
 def _left_waiting(
     history: VllmRun, step: Step, ran: set[str]
 ) -> tuple[bool | None, frozenset[str]]:
-    """Return whether a step leaves a request waiting that could run, None if this is unknown, and
-    the requests that may have had to wait for tokens in flight."""
+    """Return whether a step leaves a request waiting that could run (None if unknown), and the
+    requests that may have had to wait for tokens in flight."""
     names = history.live.keys() | history.aborts_inside
     waiting = [history.requests[name] for name in names - ran - step.scheduled.keys()]
     known = state_of(history).cadence.aside
     aside = {
         request.id
         for request in waiting
-        if request.id in known or in_flight.computed_still(history, request)
+        if request.id in known or in_flight.is_still_computed(history, request)
     }
     surely = len(aside) < len(waiting)
     return (True if surely else None if waiting else False), frozenset(aside)

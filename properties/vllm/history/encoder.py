@@ -32,8 +32,8 @@ def encodes(config: Config) -> bool:
 
 
 def are_whole(config: Config) -> bool:
-    """Return whether a step that has room for a whole input must compute all of its tokens or
-    none."""
+    """Return whether a step must compute all tokens of an input or none. This applies if the step
+    has room for the whole input."""
     return bool(config.get("disable_chunked_mm_input"))
 
 
@@ -60,8 +60,8 @@ def beyond(config: Config, inputs: tuple[Input, ...]) -> bool:
 
 
 def after(outputs: Mapping[str, int], step: Step, new: Iterable[Input]) -> dict[str, int]:
-    """Return the encoder outputs that the worker has after a step that computed the inputs `new`,
-    with their sizes in tokens."""
+    """Return the encoder outputs that the worker has after a step, with their sizes in tokens.
+    `new` lists the inputs that the step computed."""
     dropped = set(step.encoder_dropped or ())
     kept = {name: tokens for name, tokens in outputs.items() if name not in dropped}
     return kept | {image.name: image.tokens for image in new}

@@ -93,8 +93,8 @@ class VllmFeatures(Features):
         return (*loading, *turns, *(("finished",) if blocked.can_be(config) else ()))
 
     def may_forget(self, config: Config) -> bool:
-        """Return whether requests can find the tokens of ended ones only in blocks that still hold
-        them."""
+        """Return whether requests can find the tokens of ended requests only in blocks that still
+        contain them."""
         if not prefix_hits.caches(config):
             return True
         return in_flight.depth(config) == 1 and not loads.are_made(config)
@@ -106,14 +106,15 @@ class VllmFeatures(Features):
         return in_flight.completes(history, step)
 
     def hit(self, history: RunHistory[Any], step: Step, account: RequestHistory) -> int | None:
-        """Return how many tokens a request finds in the cache or has loaded; None if unknown."""
+        """Return how many tokens a request finds in the cache or has loaded, or None if the number
+        is unknown."""
         config, request = history.config, of(account)
         if synchronous.loads_blindly(history, step, request):
             return loads.offered(config, request)
         if not account.started and request.tokens_loading and account.id in step.scheduled:
             known = request.load_fails_at is None or not prefix_hits.caches(config)
             if known:
-                return loads.begins_with(config, request)
+                return loads.tokens_at_start(config, request)
         aborted = account.id in history.aborts_inside
         pads = bool(speculation.drafts(config))  # some releases pad a request that joins
         found = prefix_hits.tokens_hit(config, step, account, aborted, pads=pads)
@@ -128,14 +129,14 @@ class VllmFeatures(Features):
 
     def loads_in(self, history: RunHistory[Any], step: Step) -> list[tuple[RequestHistory, int]]:
         """Return the requests whose load begins, each with the number of tokens that it loads
-        without a failure."""
+        successfully."""
         if loads.are_synchronous(history.config):
             new = synchronous.load_now(history, step)
             return [(request, loads.offered(history.config, request)) for request in new]
         if not step.parked:
             return []
         new = [history.live[name] for name in loads.newly_parked(requests_of(history.live), step)]
-        brought = [(request, loads.brought(history.config, of(request))) for request in new]
+        brought = [(request, loads.tokens_loaded(history.config, of(request))) for request in new]
         return [(request, tokens) for request, tokens in brought if tokens]
 
     def may_lose_tokens(
@@ -150,7 +151,7 @@ class VllmFeatures(Features):
         self, history: RunHistory[Any], step: Step, account: RequestHistory, tokens: int
     ) -> int | None:
         request = of(account)
-        right = speculation.drafts_right(history.config, request, step, tokens)
+        right = speculation.correct_in_step(history.config, request, step, tokens)
         return right if request.drafted or right else None
 
     def may_compute_nothing(self, history: RunHistory[Any], step: Step) -> bool:
@@ -171,9 +172,9 @@ class VllmFeatures(Features):
         return bool(of(account).turns)
 
     def idle_steps(self, history: RunHistory) -> int:
-        """Return how many steps may be idle because the pipeline fills up or the connector has not
-        answered. Requests that have ended since the first of these steps may have waited as well.
-        """
+        """Return how many steps may be idle while the pipeline fills up or because the connector
+        has not answered. Requests that have ended since the first of these steps may have waited as
+        well."""
         since = history.step - history.barren_steps
         waits = loads.deferrals(
             of(request)
@@ -254,7 +255,7 @@ class VllmFeatures(Features):
             speculation.compute(history.config, request, account.began == history.step)
 
     def decided(self, history: RunHistory[Any], step: Step) -> Mapping[str, Coming]:
-        return in_flight.set_off(history, step)
+        return in_flight.record_decision(history, step)
 
     def emissions(
         self, history: RunHistory[Any], step: Step, completes: Mapping[str, Coming]
@@ -263,7 +264,8 @@ class VllmFeatures(Features):
         out requests that emit none."""
         return {
             name: min(
-                1 + speculation.right_of(of(request), coming.proposed), max(request.tokens_left, 1)
+                1 + speculation.correct_of(of(request), coming.proposed),
+                max(request.tokens_left, 1),
             )
             for name, coming in completes.items()
             if (request := history.live.get(name)) is not None

@@ -33,8 +33,8 @@ class Group(NamedTuple):
 
     def full_blocks(self, tokens: int) -> int:
         """Return how many blocks the first `tokens` tokens of a request fill. Other requests can
-        find only full blocks. Return 0 for a circular buffer, which is overwritten and never found.
-        """
+        find only full blocks. Return 0 for a circular buffer, because it is overwritten and its
+        blocks can never be found."""
         return 0 if self.kind == BUFFER else tokens // self.size
 
 
@@ -75,7 +75,7 @@ def keeps_few_blocks(config: Config) -> bool:
 
 
 def first_block_read(config: Config, group: Group, computed: int) -> int:
-    """Return the first block that is read to compute the token after the `computed` ones."""
+    """Return the first block that is read to compute the token after the first `computed` ones."""
     if group.kind == MAMBA:
         return last_place(config, computed)
     oldest = 0 if group.window is None else computed - (group.window - 1)
@@ -91,7 +91,7 @@ def last_place(config: Config, computed: int) -> int:
 
 def states_left(config: Config, start: int, end: int) -> list[tuple[int, int]]:
     """Return the places of the states that a step leaves if it computes the tokens from `start` to
-    `end`, each with the number of tokens up to the state."""
+    `end`, each with the number of tokens before that state."""
     if not leaves_every_state(config):
         return [(last_place(config, end), end)]
     size = int(config["block_size"])
@@ -127,7 +127,8 @@ def new_blocks(config: Config, group: Group, places: int, cached: int) -> int:
 
 
 def at_most(config: Config, group: Group, tokens: int) -> int:
-    """Return the most blocks of a group that a request of this many tokens holds at once.
+    """Return the largest number of blocks of a group that a request of this many tokens holds at
+    once.
 
     With a window, these are the blocks of the window and of the tokens of all steps in flight, and
     one more, since the window may begin inside a block. A local chunk begins at a block boundary
@@ -147,14 +148,15 @@ def at_most(config: Config, group: Group, tokens: int) -> int:
 
 
 def blocks_of_all(config: Config, tokens: int) -> int:
-    """Return the most blocks that a request of this many tokens holds at once, in all groups."""
+    """Return the largest number of blocks that a request of this many tokens holds at once, in all
+    groups."""
     first = blocks_for(tokens, int(config["block_size"]))
     return first + sum(at_most(config, group, tokens) for group in further(config))
 
 
 def blocks_if_all_kept(config: Config, tokens: int) -> int:
-    """Return how many blocks, in all groups together, the first `tokens` tokens of a request and
-    its drafts fill."""
+    """Return how many blocks, in all groups together, are filled by the first `tokens` tokens of a
+    request and by its drafts."""
     groups = further(config)
     states = sum(group.kind == MAMBA for group in groups) * drafts(config)
     beside = sum(group.blocks_for(tokens) for group in groups)
@@ -171,9 +173,11 @@ def begins_a_block(config: Config, start: int, end: int) -> bool:
 
 def most_taken(config: Config, blocks: int, requests: int) -> int:
     """Return the largest number of blocks that requests take in the groups after the first while
-    they take `blocks` blocks in full attention. If a group's block size or lookahead differs from
-    that of full attention, each request may be further along in the group by one block of full
-    attention, and begin one more of the group's blocks."""
+    they take `blocks` blocks in full attention.
+
+    If a group's block size or lookahead differs from that of full attention, each request may be
+    ahead in the group by one block of full attention, and begin one more of the group's blocks.
+    """
     size, most = int(config["block_size"]), 0
     for group in further(config):
         differs = group.size != size or (group.kind == MAMBA and lookahead(config) > 0)
@@ -197,6 +201,6 @@ def content_until(
     group: Group, request: VllmRequestHistory, place: int, drafts: int = 0
 ) -> Content:
     """Return the tokens of a request up to the end of a block. They identify the content of the
-    block, whatever precedes it in the table. The last `drafts` of them are correct drafts that have
-    not been verified yet."""
+    block, no matter which blocks come before it in the table. The last `drafts` of them are correct
+    drafts that have not been verified yet."""
     return content_of(request, (place + 1) * group.size, drafts)

@@ -22,7 +22,7 @@ def depth(config: Config) -> int:
 def completes(history: VllmRun, step: Step) -> Collection[str]:
     """Return the requests whose decision completes in this step.
 
-    That is the step's own decision or, if several are in flight, the oldest one, provided that the
+    This is the step's own decision or, if several are in flight, the oldest one, provided that the
     worker reports.
     """
     if history.features.depth(history.config) == 1:
@@ -33,7 +33,7 @@ def completes(history: VllmRun, step: Step) -> Collection[str]:
     return flights[0] if flights and reports(history, step) else ()
 
 
-def set_off(history: VllmRun, step: Step) -> Mapping[str, Coming]:
+def record_decision(history: VllmRun, step: Step) -> Mapping[str, Coming]:
     """Record that the decision of a step is in flight, with its tokens. Return the tokens of the
     decision that completes, by request.
 
@@ -86,8 +86,8 @@ def drop(history: VllmRun, names: Collection[str]) -> None:
 
 
 def _coming(config: Config, request: VllmRequestHistory | None, requests: int) -> Coming | None:
-    """Return the token that a decision will emit for a request; None if it does not compute all
-    known tokens."""
+    """Return the token that a decision will emit for a request, or None if the decision does not
+    compute all known tokens."""
     if request is None or request.computed < request.num_tokens:
         return None
     if not speculation.drafts(config):
@@ -103,8 +103,8 @@ def _with_a_token(flight: Flight) -> dict[str, Coming]:
 def reports(history: VllmRun, step: Step) -> bool:
     """Return whether the worker reports in this step.
 
-    It does if the pipeline is full or if there was nothing to compute. It may also report early, in
-    up to `early_completions` consecutive steps.
+    The worker reports if the pipeline is full or if there was nothing to compute. It may also
+    report early, in up to `early_completions` consecutive steps.
     """
     if step.completes is not None:  # a recording decides this
         return step.completes
@@ -117,7 +117,7 @@ def _is_waited_for(history: VllmRun, step: Step) -> bool:
     return not step.scheduled or in_flight >= history.features.depth(history.config)
 
 
-def due(history: VllmRun, step: Step) -> Flight:
+def completing_decision(history: VllmRun, step: Step) -> Flight:
     """Return the earlier decision that completes in this step, or an empty decision if none
     does."""
     flights = state_of(history).flights
@@ -142,15 +142,15 @@ def passed_over(config: Config, request: VllmRequestHistory) -> bool:
     return request.num_tokens + speculation.drafts_to_compute(config, request) <= request.computed
 
 
-def computed_still(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """Return whether a decision in flight still computes this request, which does not run any
-    more."""
+def is_still_computed(history: VllmRun, request: VllmRequestHistory) -> bool:
+    """Return whether a decision in flight still computes this request, which is no longer
+    running."""
     return any(request.id in flight for flight in state_of(history).flights)
 
 
 def deliver(request: VllmRequestHistory, tokens: int, coming: Coming) -> None:
-    """Record that tokens in flight have arrived. If the request was preempted in the meantime, it
-    must compute these tokens again, along with all others."""
+    """Record that tokens in flight have arrived. A request that was preempted in the meantime must
+    compute these tokens again, along with all others."""
     request.tokens_in_flight = max(request.tokens_in_flight - min(tokens, 1), 0)
     request.drafts_in_flight = max(request.drafts_in_flight - coming.drafts, 0)
     if not request.started:

@@ -29,7 +29,7 @@ def meet_decisions(config: Mapping[str, Any]) -> bool:
 
 def book(history: VllmRun, step: Step) -> None:
     """Record the requests that this step parks. Each request is parked for a load only once. If the
-    worker reports in this step, each load needs one report fewer."""
+    worker reports in this step, each load needs one report less."""
     config, requests = history.config, history.requests
     for name in step.parked or ():
         request = requests.get(name)
@@ -46,8 +46,8 @@ def book(history: VllmRun, step: Step) -> None:
 
 
 def offered(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
-    """Return how many leading tokens of a request a connector offers: those in whole blocks of
-    every group, or all tokens if it has them all."""
+    """Return how many of the first tokens of a request a connector offers: those in whole blocks of
+    every group, or all tokens if the connector has them all."""
     if not request.external:
         return 0
     block = groups.hit_unit(config)
@@ -84,15 +84,14 @@ def is_new(config: Mapping[str, Any], request: VllmRequestHistory) -> bool:
     return are_made(config) and request.parked_since is None and offered(config, request) > 0
 
 
-def begins_with(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
-    """Return how many tokens, without the last one, need not be computed once the load has
-    finished. After a failure, return a lower bound: the tokens of the whole blocks before the
-    failure.
-    """
-    return min(brought(config, request), request.num_tokens - 1)
+def tokens_at_start(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
+    """Return how many tokens need not be computed once the load has finished. The last token never
+    counts. After a failure, return a lower bound: the tokens of the whole blocks before the
+    failure."""
+    return min(tokens_loaded(config, request), request.num_tokens - 1)
 
 
-def brought(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
+def tokens_loaded(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
     """Return how many tokens a load provides. After a failure, return a lower bound: the tokens of
     the whole blocks before the failure. With several groups, a load fails as a whole."""
     tokens, right = request.tokens_loading or offered(config, request), request.load_fails_at
@@ -103,8 +102,8 @@ def brought(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
 
 
 def begin(request: VllmRequestHistory, step: Step, block: int) -> None:
-    """Record that a request starts after its load has finished. After a failed load, the blocks
-    that the request keeps are unknown until a step shows them."""
+    """Record that a request starts after its load has finished. After a failed load, it is unknown
+    which blocks the request keeps until a step shows them."""
     request.tokens_loading = 0
     if request.load_fails_at is not None:
         request.slots = len((step.blocks or {}).get(request.id, ())) * block
@@ -116,7 +115,7 @@ def loading(request: VllmRequestHistory) -> bool:
 
 def may_fail(request: VllmRequestHistory) -> bool:
     """Return whether a request may still be waiting because its load fails or has failed. It may
-    then hold all of its blocks or none."""
+    then have all of its blocks or none."""
     return not request.started and request.load_fails_at is not None
 
 
@@ -134,7 +133,7 @@ def end_on_failure(config: Mapping[str, Any]) -> bool:
 
 def ends_on_failure(config: Mapping[str, Any], request: VllmRequestHistory) -> bool:
     """Return whether the policy ends the request because its load fails (V1-R28), even if the load
-    has not begun yet or is already over."""
+    has not begun yet or has already ended."""
     if request.load_fails_at is None or request.load_fails_at >= (
         request.tokens_loading or offered(config, request)
     ):
@@ -159,7 +158,7 @@ def note_end(request: VllmRequestHistory) -> None:
 
 
 def may_be_loaded_unseen(request: VllmRequestHistory) -> bool:
-    """Return whether a request was aborted and may have been parked in that very step."""
+    """Return whether a request was aborted in a step that may have parked it without showing it."""
     unseen = request.parked_since is None and not request.started
     return request.ended == "aborted" and request.load_steps > 0 and unseen
 
@@ -190,7 +189,7 @@ def deferrals(requests: Iterable[VllmRequestHistory]) -> int:
 def under_way(
     config: Mapping[str, Any], requests: Iterable[VllmRequestHistory], step: Step
 ) -> bool:
-    """Return whether a load writes or may write blocks, or has just failed and thereby ended a
+    """Return whether a load writes or may write blocks, or has just failed and thus ended a
     request."""
     if not are_made(config):
         return False

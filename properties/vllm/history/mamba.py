@@ -20,8 +20,8 @@ def prefill_end(request: VllmRequestHistory) -> int:
 
 def last_boundary(config: Config, request: VllmRequestHistory, *, before_end: bool) -> int:
     """Return the last block boundary whose state can be found. With `before_end`, the end of the
-    known tokens does not count as a boundary. Otherwise, if a drafter reads ahead, the last block
-    of a hit is computed again, so the boundary is one block earlier (V1-R61)."""
+    known tokens does not count as a boundary. Otherwise, if a drafter reads ahead, the boundary is
+    one block earlier, because the last block of a hit is computed again (V1-R61)."""
     size = int(config["block_size"])
     last = (request.num_tokens - before_end) // size * size
     return max(last - size, 0) if read_ahead(config) and not before_end else last
@@ -36,7 +36,7 @@ def exceeds_chunks(config: Config) -> bool:
 def end_of_chunk(
     config: Config, request: VllmRequestHistory, start: int, tokens: int, *, before_end: bool
 ) -> int:
-    """Return where a chunk of at most `tokens` tokens that begins at `start` ends, if no other
+    """Return the end of a chunk of at most `tokens` tokens that begins at `start`, if no other
     request has the same tokens."""
     size, end = int(config["block_size"]), start + tokens
     if start >= prefill_end(request):

@@ -137,7 +137,7 @@ def groups_after(history: RunHistory[Any], step: Step) -> Groups:
             starts = range(0, request.num_tokens, int(config["block_size"]))
         # The last drafts are known tokens by now if they were right.
         first = max(request.computed + hit - (1 + speculation.drafts(config)) * request.started, 0)
-        right = speculation.drafts_right(config, request, step, step.scheduled[name])
+        right = speculation.correct_in_step(config, request, step, step.scheduled[name])
         computed = min(history.reached(step, account), request.num_tokens + right)
         for number, group in enumerate(groups.further(config)):
             end = request.computed + hit + step.scheduled[name]

@@ -33,8 +33,8 @@ def ends_turn(step: Step, request: VllmRequestHistory) -> bool:
 
 def step(live: Collection[VllmRequestHistory], number: int) -> list[str]:
     """At the end of step `number`, record that sessions are one step closer to their next input,
-    and begin the next turn of those whose turn has ended. Return the sessions whose next turn
-    begins."""
+    and begin the next turn of each session whose turn has ended. Return the sessions whose next
+    turn begins."""
     ended = []
     for request in live:
         if request.between_turns:
@@ -46,7 +46,7 @@ def step(live: Collection[VllmRequestHistory], number: int) -> list[str]:
 
 
 def _end_turn(request: VllmRequestHistory, number: int) -> None:
-    """Begin the next turn. The last token of the turn that ends is dropped, even if it was computed
+    """Begin the next turn. The last token of the previous turn is dropped, even if it was computed
     ahead."""
     turn, *later = request.turns
     kept = request.emitted - 1

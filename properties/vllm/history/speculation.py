@@ -56,9 +56,8 @@ def stages(config: Config) -> int:
 
 
 def drafts_to_compute(config: Config, request: VllmRequestHistory) -> int:
-    """Return the number of drafts of a request for which a position is left. It is negative if the
-    drafts in flight would go beyond the last position.
-    """
+    """Return the number of drafts of a request for which a position is left. The number is negative
+    if the drafts in flight would exceed the last position."""
     if not request.drafted:
         return 0
     return max(
@@ -72,30 +71,32 @@ def drafts_computed(request: VllmRequestHistory, tokens: int) -> int:
     return max(request.computed + tokens - request.num_tokens, 0)
 
 
-def right(request: VllmRequestHistory, tokens: int) -> int:
-    """Return the number of correct drafts among these tokens."""
-    return right_of(request, min(drafts_computed(request, tokens), request.drafted))
+def correct_drafts(request: VllmRequestHistory, tokens: int) -> int:
+    """Return how many of these tokens are correct drafts."""
+    return correct_of(request, min(drafts_computed(request, tokens), request.drafted))
 
 
-def right_of(request: VllmRequestHistory, drafts: int) -> int:
-    """Return how many of `drafts` are correct in the request's next verification."""
+def correct_of(request: VllmRequestHistory, drafts: int) -> int:
+    """Return how many of the first `drafts` drafts are correct in the request's next
+    verification."""
     if not drafts or not request.accepted:
         return 0
     return min(drafts, request.accepted[request.verified % len(request.accepted)])
 
 
-def drafts_right(config: Config, request: VllmRequestHistory, step: Step, tokens: int) -> int:
-    """Return how many of the tokens that a request computes in the step are correct drafts. All
-    emitted tokens except the last one are; if the target does not show emitted tokens, the scenario
-    gives the number. With several decisions in flight, all drafts count, since only a later step
-    verifies them.
+def correct_in_step(config: Config, request: VllmRequestHistory, step: Step, tokens: int) -> int:
+    """Return how many of the tokens that a request computes in the step are correct drafts.
+
+    All emitted tokens except the last one are correct drafts; if the target does not show emitted
+    tokens, the scenario gives the number. With several decisions in flight, all drafts count, since
+    only a later step verifies them.
     """
     if drafts(config) and (decides_ahead(config) or stages(config) > 1):
         return drafts_computed(request, tokens)
     if not request.drafted:
         return 0
     if step.emitted is None:
-        return right(request, tokens)
+        return correct_drafts(request, tokens)
     return max(min(step.emitted.get(request.id, 0) - 1, drafts_computed(request, tokens)), 0)
 
 
@@ -109,7 +110,8 @@ def slots(config: Config, covered: int) -> int:
 def compute(config: Config, request: VllmRequestHistory, first: bool) -> None:
     """Record that tokens were computed, which `computed` already includes.
 
-    If these are the `first` tokens of the request, it may have no blocks for the lookahead yet.
+    If `first` is set, these are the first tokens of the request, and it may have no blocks for the
+    lookahead yet.
     """
     most = slots(config, request.computed)
     request.slots = max(request.slots, request.computed if first else most)
@@ -118,8 +120,10 @@ def compute(config: Config, request: VllmRequestHistory, first: bool) -> None:
 
 def verify(config: Config, request: VllmRequestHistory, proposed: int, requests: int) -> None:
     """Record that the `proposed` drafts of a decision were verified. Call this after the emitted
-    tokens are recorded. All known tokens but the last then count as computed, and the drafter
-    proposes more drafts unless it already has or the request was preempted. `requests` were in the
+    tokens are recorded.
+
+    All known tokens but the last then count as computed. The drafter proposes more drafts, unless
+    it already has or the request was preempted. `requests` is the number of requests in the
     decision.
     """
     request.verified += proposed > 0

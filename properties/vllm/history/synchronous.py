@@ -1,7 +1,7 @@
 """Synchronous loads: a connector fills a request's blocks in the step in which the request starts.
 
-If such a load fails, the step has computed its tokens from blocks without content. Every request
-that found or loaded some of these blocks then continues from the start of the first of them.
+If such a load fails, the step has used blocks without content to compute tokens. Every request that
+found or loaded some of these blocks then continues from the start of the first of them.
 
 Source: release 0.33.0, KVConnectorBase_V1.get_num_new_matched_tokens, and the scheduler's comments
 on blocks that failed to load.
@@ -36,7 +36,8 @@ def load_now(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def loaded_now(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Return how many tokens of a starting request the connector has; its hit includes them."""
+    """Return how many tokens of a starting request the connector has. The request's hit includes
+    them."""
     if request not in load_now(history, step):
         return 0
     return loads.offered(history.config, request)
@@ -53,8 +54,8 @@ def loads_blindly(history: VllmRun, step: Step, request: VllmRequestHistory) -> 
 
 
 def loads_surely(history: VllmRun, step: Step, request: VllmRequestHistory) -> int | None:
-    """Return how many tokens a request loads in this step if its hit is not shown, or None if it
-    may have found more of them in the cache."""
+    """Return how many tokens a request loads in this step if its hit is not shown. Return None if
+    it may have found more of them in the cache."""
     tokens = loads.offered(history.config, request)
     begins = request.parked_since in (None, history.step) and not request.started
     if not tokens or not begins or request.id not in step.scheduled:
@@ -94,9 +95,9 @@ def table(history: VllmRun, step: Step, name: str) -> Blocks:
 
 @once
 def unloaded(history: VllmRun, step: Step) -> Mapping[str, frozenset[int]]:
-    """Return the blocks that certainly get no content because their load fails in this step (key
-    `certain`), and the blocks that perhaps get none (key `possible`). Blocks that may have been
-    found in the cache are not certain."""
+    """Return the blocks that get no content because their load fails in this step: those that
+    certainly get none (key `certain`), and those that perhaps get none (key `possible`). Blocks
+    that may have been found in the cache are not certain."""
     config, size = history.config, int(history.config["block_size"])
     certain: set[int] = set()
     possible: set[int] = set()
@@ -130,7 +131,7 @@ def affected(history: VllmRun, step: Step, blocks: frozenset[int]) -> dict[str, 
 
 def may_fall_back(history: VllmRun, step: Step) -> dict[str, int]:
     """Return the requests that may lose blocks to a load that fails in this step, each with the
-    number of tokens before the first of these blocks."""
+    number of its tokens before the first of these blocks."""
     size = int(history.config["block_size"])
     found = affected(history, step, unloaded(history, step)["possible"])
     for request in failing(history, step):
@@ -158,7 +159,7 @@ def start_of(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
 
 
 @once
-def unfilled_after(history: VllmRun, step: Step) -> Mapping[int, int]:
+def blocks_to_fill_after(history: VllmRun, step: Step) -> Mapping[int, int]:
     """Return the blocks whose load failed in an earlier step, each with the number of tokens that
     have been computed since, including this step."""
     unfilled = state_of(history).unfilled
@@ -185,7 +186,7 @@ def book(history: VllmRun, step: Step) -> None:
     """Record which requests load in this step, which blocks get no content because their load
     fails, and which requests therefore lose computed tokens."""
     back = may_fall_back(history, step)
-    certain, left = unloaded(history, step)["certain"], unfilled_after(history, step)
+    certain, left = unloaded(history, step)["certain"], blocks_to_fill_after(history, step)
     if certain or left is not state_of(history).unfilled:
         unfilled = {**left, **dict.fromkeys(certain, 0)}
         history.system_state = state_of(history)._replace(unfilled=unfilled)

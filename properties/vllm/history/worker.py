@@ -23,8 +23,8 @@ Worker = Mapping[str, Held]
 
 
 def after(worker: Worker, sent: Sent) -> Worker:
-    """Return what the worker holds after a step was sent to it. A request that it does not know is
-    added with the data that is sent for it."""
+    """Return the worker's state after a step was sent to it. Add each request that it does not
+    know, with the data sent for it."""
     if not (sent.new or sent.resumed or sent.blocks or sent.tokens or sent.dropped):
         return worker
     holds = {**without_dropped(worker, sent)}

@@ -1,5 +1,5 @@
-"""LoRA adapters: a step uses a limited number of them, and a request without a slot does not delay
-others.
+"""LoRA adapters: a step uses a limited number of them, and a request without an adapter slot does
+not delay others.
 
 Source: release 0.33.0: LoRAConfig.max_loras, Scheduler.schedule.
 """
@@ -8,7 +8,7 @@ from ....model.observation import Step
 from ...rules.predicate import Predicate
 from ..history.partitions import adapters_are_limited
 from ..history.run import VllmRun
-from .decision import lacks_adapter_slot, may_go, waited_before
+from .decision import lacks_adapter_slot, may_be_admitted, waited_before
 from .queues import needless_wait
 
 
@@ -31,7 +31,7 @@ def held_up(history: VllmRun, step: Step) -> str | None:
     (V1-R63)."""
     if not one_lacks_a_slot(history, step):
         return None
-    first, line = next(may_go(history, step), None), waited_before(history)
+    first, line = next(may_be_admitted(history, step), None), waited_before(history)
     if first is None or not any(
         lacks_adapter_slot(history, step, request) for request in line[: line.index(first)]
     ):

@@ -16,7 +16,7 @@ from ..history.run import VllmRun
 from .decision import (
     admitted,
     kept,
-    may_go,
+    may_be_admitted,
     may_pad,
     order_is_known,
     slots,
@@ -27,10 +27,10 @@ from .queues import needless_wait
 
 
 def admission_rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, int, int]]:
-    """Yield each admitted request with two numbers: the blocks that it needed for admission, and
-    the blocks that were free at that time.
+    """Yield each admitted request with two numbers: the blocks that it needed for its admission,
+    and the blocks that were free at that time.
 
-    Cached blocks that no request holds are free before its admission but not afterwards, so they
+    Cached blocks that no request holds are free before the admission but not afterwards, so they
     count as needed. The iteration ends at a request whose hit or blocks are unknown. With several
     groups of the KV cache, V1-R54 applies instead.
     """
@@ -167,7 +167,7 @@ def passes(history: VllmRun, step: Step) -> bool:
 def _is_passed(history: VllmRun, step: Step) -> bool:
     if not one_is_blocked(history, step):
         return False
-    first = next(may_go(history, step), None)
+    first = next(may_be_admitted(history, step), None)
     if first is None:
         return False
     line = waited_before(history)
@@ -175,7 +175,7 @@ def _is_passed(history: VllmRun, step: Step) -> bool:
 
 
 def outlives_its_grammar(history: VllmRun, step: Step) -> str | None:
-    """A request with an invalid grammar ends with an error when the scheduler reaches it, not
+    """A request with an invalid grammar ends with an error when the scheduler reaches it, and not
     before (V1-R43)."""
     for name, reason in (step.finished or {}).items():
         request = history.live.get(name)

@@ -12,12 +12,12 @@ from ...history.content import in_common, surely_shared
 from ...history.per_step_cache import once
 from ...history.prefix_hits import caches
 from ...rules.common import computed_of, first_hits
-from ...rules.pool import blocks_for, found_again, hit_too_short, in_common_after
+from ...rules.pool import blocks_for, hit_too_short, in_common_after, must_be_found_again
 from ...rules.predicate import Predicate
 from ..history import groups, in_flight, loads, partitions, speculation, synchronous
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
-from .decision import admitted, computes, given, kept
+from .decision import admitted, computes, kept, surely_given
 
 NULL_BLOCK = 0
 
@@ -40,7 +40,7 @@ def holds_wrong_number(history: VllmRun, step: Step) -> str | None:
     """
     for name, computed in (step.computed or {}).items():
         held = len((step.blocks or {}).get(name, ()))
-        covered = max(computed, given(history, step, name))
+        covered = max(computed, surely_given(history, step, name))
         most = max(covered, speculation.slots(history.config, computed))
         request = history.live.get(name)
         if request is not None:
@@ -103,8 +103,8 @@ def shared_wrongly(history: VllmRun, step: Step) -> str | None:
 
 
 def _computes_again(history: VllmRun, step: Step, names: set[str]) -> bool:
-    """Return whether one of these requests computes tokens that failed to load. With several
-    groups, it also computes the tokens that it had found in the cache."""
+    """Return whether one of these requests recomputes tokens that failed to load. With several
+    groups, it also recomputes the tokens that it found in the cache."""
     both = [history.live[name] for name in names if name in history.live]
     if groups.are_several(history.config) and any(loads.may_fail(request) for request in both):
         return True
@@ -169,7 +169,9 @@ def _shared_with_running(history: VllmRun, step: Step) -> dict[str, int]:
     shared = {request.id: 0 for request in starting}
     if not starting or not caches(config) or groups.further(config):
         return shared
-    there = [other for other in kept(history, step) if not in_flight.computed_still(history, other)]
+    there = [
+        other for other in kept(history, step) if not in_flight.is_still_computed(history, other)
+    ]
     for request in starting:
         if not request.tokens_loading:
             kin, block = history.kin(request), config["block_size"]
@@ -179,7 +181,7 @@ def _shared_with_running(history: VllmRun, step: Step) -> dict[str, int]:
 
 
 def _starting_plainly(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the starting requests if the configuration has none of these: several decisions in
+    """Return the starting requests, unless the configuration has any of these: several decisions in
     flight, drafts, a connector, an encoder, or more than one KV group. Sessions between two turns
     are left out, since they do not look up the cache."""
     config = history.config
@@ -254,8 +256,8 @@ def _drafters_hits(
     history: VllmRun, step: Step
 ) -> Iterator[tuple[VllmRequestHistory, int, int, int]]:
     """Yield each starting request with three numbers of leading tokens: the length of its hit; the
-    most tokens that some request has computed, without the last token; and the most of these after
-    which some request had the same next token."""
+    largest number of its tokens that some request has computed, without the last token; and the
+    largest such number after which some request had the same next token."""
     for request, hit in first_hits(history, step):
         shared = known = 0
         for other in history.requests.values():
@@ -270,7 +272,7 @@ PREDICATES = {
     "V1-R12": Predicate(shared_wrongly, something_shared),
     "V1CP-R28": Predicate(hit_too_long, everything_known_elsewhere),
     "V1-R08": Predicate(hit_missed, shares_with_running),
-    "V1CP-R36": found_again(_starting_plainly),
+    "V1CP-R36": must_be_found_again(_starting_plainly),
     "V1-R14": Predicate(holds_wrong_number, block_border_crossed),
     "V1-R61": Predicate(
         hit_with_another_next_token, next_token_decides, only_with=speculation.lookahead

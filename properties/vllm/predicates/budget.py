@@ -166,7 +166,7 @@ def emission_wrong(history: VllmRun, step: Step) -> str | None:
         own = left - speculation.drafts_to_compute(history.config, request)
         caught_up = tokens >= own if drafts else tokens == left
         emits = emitted.get(name, 0)
-        if not _as_due(caught_up, emits, drafts):
+        if not _emits_as_due(caught_up, emits, drafts):
             if name in synchronous.may_fall_back(history, step):
                 continue  # judged by V1-R92
             known = f"computed + scheduled = {request.num_tokens - own + tokens}"
@@ -176,20 +176,20 @@ def emission_wrong(history: VllmRun, step: Step) -> str | None:
     return None
 
 
-def _as_due(comes: bool, emits: int, drafts: int) -> bool:
-    """Return whether a request emits as many tokens as it should: none if no token `comes`;
-    otherwise one, or more with drafts."""
+def _emits_as_due(comes: bool, emits: int, drafts: int) -> bool:
+    """Return whether a request emits as many tokens as it should. If `comes` is False, it should
+    emit none; otherwise one, or more with drafts."""
     return comes == (emits > 0) and (drafts > 0 or emits <= 1)
 
 
 def _delivered_wrongly(history: VllmRun, step: Step) -> str | None:
-    for name, due in in_flight.due(history, step).items():
+    for name, due in in_flight.completing_decision(history, step).items():
         if name not in history.live or name in history.aborts_inside:
             continue
         comes, emits = due is not None, (step.emitted or {}).get(name, 0)
         if comes and _may_be_dropped(history, step, history.live[name]):
             continue
-        if not _as_due(comes, emits, speculation.drafts(history.config)):
+        if not _emits_as_due(comes, emits, speculation.drafts(history.config)):
             if comes and emits > 1:
                 return f"{name} emits {emits} tokens, but at most one is due"
             known = "all" if comes else "not all"
@@ -200,9 +200,10 @@ def _delivered_wrongly(history: VllmRun, step: Step) -> str | None:
 
 def _may_be_dropped(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
     """Return whether a token in flight may be lost because its request was preempted in the
-    meantime. No document says that such a token must arrive, and with a connector that passes
-    blocks on, the request is computed again (release 0.28.0:
-    KVConnectorBase_V1.requires_kv_delivery).
+    meantime.
+
+    No document says that such a token must arrive, and with a connector that passes blocks on, the
+    request is computed again (release 0.28.0: KVConnectorBase_V1.requires_kv_delivery).
     """
     now = request.id in (step.preempted or ())
     was_preempted = now or (request.preemptions > 0 and not request.tokens_in_flight)
@@ -228,9 +229,10 @@ def scheduled(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> str | None:
-    """Return a message if one of these requests got the wrong number of tokens. The budget is spent
-    in scheduling order. If a request that was preempted under the priority policy gave its share
-    back, the order does not reveal how much was left for each request.
+    """Return a message if one of these requests got the wrong number of tokens.
+
+    The budget is spent in scheduling order. If a request that was preempted under the priority
+    policy returned its share, the order does not reveal how much was left for each request.
     """
     if not who:
         return None
@@ -267,11 +269,11 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
 
 
 def _share_lost(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> str | None:
-    """Return a message if a request got less than it could although enough of the budget is left.
+    """Return a message if a request got less than it could, although enough of the budget is left.
 
-    A preemption returns the victim's share to the budget, perhaps too late for the request. So only
-    the part of the remaining budget that exceeds these shares counts. A request that took no block
-    has not preempted any other request.
+    A preemption returns the victim's share to the budget, but perhaps too late for the request. So
+    only the part of the remaining budget that exceeds these shares counts. A request that took no
+    block has not preempted any other request.
     """
     remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     limit, size = threshold(history), history.config["block_size"]
@@ -307,7 +309,8 @@ def _share_lost(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> 
 def aligned(history: VllmRun, step: Step, request: VllmRequestHistory, tokens: int) -> int:
     """Return how many of `tokens` tokens a request computes if chunks must end at block boundaries.
 
-    A chunk may end earlier, at a boundary up to which other requests have computed the same tokens.
+    A chunk may end even earlier, at a boundary up to which other requests have computed the same
+    tokens.
     """
     end, size = computes(history, step, request), int(history.config["block_size"])
     start = end - step.scheduled[request.id]

@@ -96,9 +96,10 @@ def several_were_made_to_wait(history: VllmRun, step: Step) -> bool:
 
 
 def _made_wait(history: VllmRun) -> list[VllmRequestHistory]:
-    """Return the requests that ran before the reset, in order of arrival. Return an empty list if
-    other requests may be in front of them: under the priority policy, with an encoder or several
-    steps in flight, or if a request was set aside.
+    """Return the requests that ran before the reset, in order of arrival.
+
+    Return an empty list if other requests may be in front of them: under the priority policy, with
+    an encoder or several steps in flight, or if a request was set aside.
     """
     config = history.config
     if config["policy"] == "priority" or encoder.encodes(config) or in_flight.depth(config) > 1:

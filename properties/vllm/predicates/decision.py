@@ -1,7 +1,7 @@
 """The decision of vLLM's scheduler in a step, as far as a client can tell.
 
-The client's history knows which requests ran before the step, and how many tokens they still had to
-compute; the step shows which of them it scheduled.
+The client's history tells which requests ran before the step, and how many tokens they still had to
+compute. The step shows which of them were scheduled.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +21,7 @@ from ..history.run import VllmRun, encoded, outputs_after
 
 @cache
 def since(revision: str) -> tuple[str, ...]:
-    """Return the names of this revision of vLLM and all later ones."""
+    """Return the names of this revision of vLLM and of all later ones."""
     revisions = SYSTEMS["vllm"].revisions
     return revisions[revisions.index(revision) :]
 
@@ -35,7 +35,8 @@ def key(history: VllmRun, request: VllmRequestHistory) -> tuple[int, int]:
 
 @once
 def ran_before(history: VllmRun) -> list[VllmRequestHistory]:
-    """Return the unfinished requests of the previous step's `running`, in its order."""
+    """Return the unfinished requests of the previous step's `running`, in the order of that
+    list."""
     names = (history.last.running or ()) if history.last is not None else ()
     return [history.live[name] for name in names if name in history.live]
 
@@ -77,8 +78,10 @@ def _goes_ahead(
     waiting: list[VllmRequestHistory],
     places: Mapping[str, int],
 ) -> bool:
-    """Return whether a request that was set aside is in front of all others. No document says so:
-    it may as well keep its place, so the target's queue decides."""
+    """Return whether a request that was set aside is in front of all others.
+
+    No document says whether such a request keeps its place, so the target's queue decides.
+    """
     if not was_set_aside(history, request):
         return False
     later = places.get(request.id, len(places))
@@ -121,8 +124,8 @@ def _may_overtake(history: VllmRun) -> bool:
 
 
 def lacks_adapter_slot(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether the requests that run after the admissions of a step use all slots for
-    adapters, so that none is left for the adapter of this request."""
+    """Return whether the adapter of this request has no slot because the requests that run after
+    the admissions of the step use all of them."""
     slots, (adapter, _) = history.config.get("max_loras"), request.partition
     if not slots or adapter is None:
         return False
@@ -145,7 +148,7 @@ def _order_is_shown(history: VllmRun) -> bool:
 
 def was_set_aside(history: VllmRun, request: VllmRequestHistory) -> bool:
     """Return whether a request is in front of others because it had to wait for its grammar, or may
-    have had to wait for a slot for its adapter. Since 0.31.0, such a request keeps its place."""
+    have had to wait for an adapter slot. Since 0.31.0, such a request keeps its place."""
     limited = partitions.adapters_are_limited(history.config)
     waited = request.arrived_blocked or (limited and request.partition[0] is not None)
     return waited and history.revision not in since("0.31")
@@ -185,12 +188,13 @@ def places_by_arrival(history: VllmRun) -> dict[str, int]:
 def surely_in_front(
     history: VllmRun, request: VllmRequestHistory, others: Iterable[VllmRequestHistory]
 ) -> Iterator[VllmRequestHistory]:
-    """Yield the waiting requests among `others` that are in front of this one under every reading
-    of the documents, even if the order of the whole queue is unknown (`order_is_known`).
+    """Yield the waiting requests among `others` that are in front of this one no matter how the
+    documents are read. They may exist even if the order of the whole queue is unknown
+    (`order_is_known`).
 
-    Under the priority policy, such a request is more important, or equally important and earlier;
-    and it was preempted or arrived earlier. If this request itself was preempted, the readings
-    differ on its place, and nothing is yielded.
+    Under the priority policy, such a request is more important, or equally important and earlier.
+    It was also preempted or arrived earlier. If this request itself was preempted, nothing is
+    yielded, because the documents can be read in different ways.
     """
     by_priority = history.config.get("policy") == "priority" and not request.preemptions
     if not by_priority or loads.are_made(history.config) or was_set_aside(history, request):
@@ -203,25 +207,26 @@ def surely_in_front(
             yield other
 
 
-def may_go(history: VllmRun, step: Step) -> Iterator[VllmRequestHistory]:
-    """Return the waiting requests that could be admitted, in queue order. Requests with a decision
-    or a load in flight are left out, and so are those that wait for their grammar or a slot for
-    their adapter. While the scheduler is paused, there are none.
+def may_be_admitted(history: VllmRun, step: Step) -> Iterator[VllmRequestHistory]:
+    """Return the waiting requests that could be admitted, in queue order.
+
+    Leave out requests with a decision or a load in flight, and those that wait for their grammar or
+    an adapter slot. While the scheduler is paused, there are none.
     """
     return (
         request
         for request in (() if history.pause else waited_before(history))
         if request.id not in step.scheduled
         and not (request.blocked or request.invalid)
-        and not in_flight.computed_still(history, request)
+        and not in_flight.is_still_computed(history, request)
         and not lacks_adapter_slot(history, step, request)
         and not _is_loaded(history, step, request)
     )
 
 
 def _is_loaded(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether a load is in flight, begins in this step, or may have begun in it if the
-    request is aborted inside the step."""
+    """Return whether the load of a request is in flight or begins in this step. For a request that
+    is aborted inside the step, return whether its load may have begun in the step."""
     if not loads.are_made(history.config):
         return False
     may_begin = request.id in history.aborts_inside and loads.is_new(history.config, request)
@@ -230,14 +235,14 @@ def _is_loaded(history: VllmRun, step: Step, request: VllmRequestHistory) -> boo
 
 @once
 def preempted(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the preempted requests, without sessions that lost their blocks between two turns."""
+    """Return the preempted requests, except sessions that lost their blocks between two turns."""
     gone = [history.live[name] for name in step.preempted or () if name in history.live]
     return [request for request in gone if not request.between_turns]
 
 
 def slots(history: VllmRun) -> int:
-    """Return how many requests may run in the coming step, without the slots that sessions keep
-    while they wait for input."""
+    """Return how many requests may run in the coming step. Slots that sessions keep while they wait
+    for input are not counted."""
     active = history.config.get("max_num_active_seqs") or history.config["max_num_seqs"]
     return int(active) - len(sessions.awaiting(history.live))
 
@@ -262,9 +267,9 @@ def admitted(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 @once
 def missing(history: VllmRun, step: Step) -> dict[str, int | None]:
-    """Return how many tokens each scheduled request had left to compute: known tokens and drafts
-    that were neither computed nor cached when it was scheduled. A number is None if it is unknown.
-    """
+    """Return, for each scheduled request, how many tokens it had left to compute: known tokens and
+    drafts that were neither computed nor cached when it was scheduled. None means that the number
+    is unknown."""
     left: dict[str, int | None] = {}
     for name in step.scheduled:
         if (request := history.live.get(name)) is None:
@@ -277,13 +282,13 @@ def missing(history: VllmRun, step: Step) -> dict[str, int | None]:
 
 
 def behind(history: VllmRun, step: Step, request: VllmRequestHistory) -> int | None:
-    """Return how many tokens a scheduled request had left to compute; None if unknown."""
+    """Return how many tokens a scheduled request had left to compute, or None if that is
+    unknown."""
     return missing(history, step)[request.id]
 
 
-def given(history: VllmRun, step: Step, name: str) -> int:
-    """Return the number of tokens for which a request with drafts or a load certainly has
-    blocks."""
+def surely_given(history: VllmRun, step: Step, name: str) -> int:
+    """Return for how many tokens a request with drafts or a load certainly has blocks."""
     request = history.live.get(name)
     if request is None or not (speculation.drafts(history.config) or request.slots):
         return 0
@@ -318,14 +323,14 @@ def input_missing(history: VllmRun, step: Step, request: VllmRequestHistory, tok
 
 def stops_ahead(history: VllmRun) -> int:
     """Return how many tokens before an input without output a request may stop: as many as its
-    drafter reads ahead. Since 0.33.0, it stops right before the input, unless inputs must be whole.
-    """
+    drafter reads ahead. Since 0.33.0, the request stops right before the input, unless inputs must
+    be computed in one step."""
     before_it = history.revision in since("0.33") and not encoder.are_whole(history.config)
     return 0 if before_it else speculation.read_ahead(history.config)
 
 
 def first_inputs(history: VllmRun, step: Step, request: VllmRequestHistory) -> list[encoder.Input]:
-    """Return the encoder inputs with which a request may begin, while its cache hit is unknown."""
+    """Return the encoder inputs with which a request may begin if its cache hit is unknown."""
     hit = history.max_hit(step, request) if request.inputs and caches(history.config) else 0
     return [image for image in request.inputs if image.start <= hit + stops_ahead(history)]
 
@@ -337,8 +342,8 @@ def may_lack_input(history: VllmRun, step: Step, request: VllmRequestHistory) ->
 
 
 def encoder_takes(history: VllmRun, step: Step, image: encoder.Input) -> bool:
-    """Return whether the encoder has budget and room for one more input in this step, in whatever
-    order it computes them.
+    """Return whether the encoder has budget and room for one more input in this step, no matter in
+    which order it computes the inputs.
 
     The outputs for all inputs of requests that are running now, or were running when the step was
     decided, count as needed. The result is False if the work of the encoder is not shown, or if the
@@ -387,7 +392,7 @@ def threshold_adapts(config: Mapping[str, Any]) -> bool:
 
 def fair_share(history: VllmRun) -> int:
     """Return each unfinished request's share of the budget, in tokens, if the threshold adapts to
-    it; otherwise 0."""
+    the number of requests; otherwise 0."""
     if not threshold_adapts(history.config):
         return 0
     return int(history.config["max_num_batched_tokens"]) // max(unfinished(history), 1)
@@ -400,7 +405,7 @@ def unfinished(history: VllmRun) -> int:
 
 
 def lacks_budget_for_a_block(history: VllmRun, step: Step) -> bool:
-    """Return whether chunks end at block boundaries and the budget left is less than a block."""
+    """Return whether chunks end at block boundaries and less than a block is left of the budget."""
     remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     most = min(threshold(history), remaining)
     return groups.aligns(history.config) and most < int(history.config["block_size"])
@@ -419,9 +424,8 @@ def may_pad(history: VllmRun) -> bool:
 
 
 def padding(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Return how many drafts may pad a scheduled request. There are none unless it joins in this
-    step and no running request is computing its prompt.
-    """
+    """Return with how many drafts a scheduled request may be padded. There are none unless the
+    request joins in this step and no running request is computing its prompt."""
     if not may_pad(history) or request.started or behind(history, step, request) != 1:
         return 0
     joins = {other.id for other in admitted(history, step)}
@@ -442,7 +446,7 @@ def free_unchanged(history: VllmRun, step: Step) -> bool:
 
 def _ended_give_back(history: VllmRun, step: Step) -> bool:
     """Return whether blocks of an ended request may have become free, because its load has finished
-    or its blocks were sent; also True if blocks are not shown."""
+    or its blocks were sent. Return True if blocks are not shown."""
     if not loads.are_made(history.config):
         return False
     held = (history.last.blocks or {}) if history.last is not None else {}
@@ -460,8 +464,8 @@ def wants(history: VllmRun, request: VllmRequestHistory) -> int:
 
 def round_may_end(history: VllmRun, request: VllmRequestHistory) -> bool:
     """Return whether a running request may lack blocks because decisions in flight still write to
-    the blocks of a preempted request. Later requests are then not scheduled in this step (V1-R24).
-    """
+    the blocks of a preempted request. If so, later requests are not scheduled in this step
+    (V1-R24)."""
     if not loads.meet_decisions(history.config) or history.config["num_blocks"] is None:
         return False
     return wants(history, request) > 0

@@ -1,4 +1,5 @@
-"""Encoder inputs: they are computed within the budget and the cache's room, only once, and in time.
+"""Encoder inputs: they are computed within the budget and the room of the cache, only once, and in
+time.
 
 Source: release 0.33.0, Scheduler._try_schedule_encoder_inputs, EncoderCacheManager, and the model
 runner, which fails with "Encoder cache miss".
@@ -155,8 +156,8 @@ def _in_the_middle(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHi
 def _reached(
     history: VllmRun, step: Step, ahead: int = 0
 ) -> Iterator[tuple[VllmRequestHistory, Input]]:
-    """Yield each request with the inputs that it reaches in the step, or `ahead` tokens after
-    it."""
+    """Yield each request with the inputs that it reaches in the step, or within `ahead` tokens
+    after the step."""
     for request in scheduled(history, step):
         if not request.inputs or behind(history, step, request) is None:
             continue

@@ -37,7 +37,7 @@ from ..history.run import VllmRun, groups_after, state_of
 from .decision import admitted, kept, since, waited_before
 
 
-def computing(
+def blocks_read(
     history: VllmRun, step: Step
 ) -> Iterator[tuple[VllmRequestHistory, int, tuple[int, ...], int]]:
     """Yield what each request reads in this step, for each group after the first: the request, the
@@ -57,7 +57,7 @@ def computing(
 
 def kept_out_of_the_window(history: VllmRun, step: Step) -> str | None:
     """A request that computes has given back the blocks that slid out of its window (V1-R51)."""
-    for request, number, table, first in computing(history, step):
+    for request, number, table, first in blocks_read(history, step):
         if keeps_few(history, number):
             continue  # V1-R58
         first = first_read_in_flight(history, request, number, first)
@@ -83,7 +83,7 @@ def first_read_in_flight(
 def something_slides_out(history: VllmRun, step: Step) -> bool:
     return any(
         request.started and first > 0 and not keeps_few(history, number)
-        for request, number, _, first in computing(history, step)
+        for request, number, _, first in blocks_read(history, step)
     )
 
 
@@ -98,7 +98,7 @@ def is_mamba(history: VllmRun, number: int) -> bool:
 def lost_in_the_window(history: VllmRun, step: Step) -> str | None:
     """A request holds every block that this step or one in flight reads or writes for it
     (V1-R52)."""
-    for request, number, table, first in computing(history, step):
+    for request, number, table, first in blocks_read(history, step):
         least, most = _places(history, step, request, number)
         if not least <= len(table) <= most:
             needed = least if len(table) < least else most
@@ -125,8 +125,9 @@ def _places(
     """Return the smallest and the largest length, in blocks, of a request's table in a group after
     the first.
 
-    The number of its blocks in full attention determines both. The last of those has at least one
-    token, which may belong to a drafter's lookahead. A Mamba group also has a place for each draft.
+    Both follow from the number of its blocks in full attention. The last of those blocks has at
+    least one token, which may belong to a drafter's lookahead. A Mamba group also has a place for
+    each draft.
     """
     drafts = speculation.drafts(history.config) if is_mamba(history, number) else 0
     if is_mamba(history, number) and not caches(history.config):
@@ -138,7 +139,7 @@ def _places(
 
 
 def window_slides(history: VllmRun, step: Step) -> bool:
-    return any(0 < first < len(table) for _, _, table, first in computing(history, step))
+    return any(0 < first < len(table) for _, _, table, first in blocks_read(history, step))
 
 
 def hit_inside_a_block(history: VllmRun, step: Step) -> str | None:
@@ -167,13 +168,13 @@ def _with_hit(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def not_loaded(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the requests that start in this step and load nothing, so that they skip only cached
-    tokens."""
+    """Return the requests that start in this step without a load, so that all tokens that they skip
+    are cached."""
     return [request for request in admitted(history, step) if not request.tokens_loading]
 
 
 def hit_not_whole(history: VllmRun, step: Step) -> str | None:
-    """Those blocks of a hit that a group reads hold the request's own tokens in this group
+    """The blocks of a hit that a group reads contain the request's own tokens in this group
     (V1-R53)."""
     known = groups_after(history, step)
     for request, number, table, first in _hits(history, step):
@@ -201,7 +202,7 @@ def _hits(
     history: VllmRun, step: Step
 ) -> Iterator[tuple[VllmRequestHistory, int, tuple[int, ...], int]]:
     joins = {request.id for request in _with_hit(history, step)}
-    for request, number, table, first in computing(history, step):
+    for request, number, table, first in blocks_read(history, step):
         if request.id in joins:
             yield request, number, table, first
 
@@ -214,8 +215,8 @@ def admitted_without_room(history: VllmRun, step: Step) -> str | None:
     """The blocks that a request needs for its admission are free (V1-R54).
 
     Without reserve_full_isl, these are the blocks of its first chunk in every group. With it, they
-    are the blocks of all its tokens; in a group with a window, only as many as it ever holds at
-    once.
+    are the blocks of all its tokens, but in a group with a window, only as many as the group ever
+    holds at once.
     """
     for request, needed, free in rooms(history, step):
         if needed > free:
@@ -267,7 +268,7 @@ def rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, in
 
 
 def reserved(history: VllmRun, group: Group, tokens: int, hit: int) -> int:
-    """Return how many blocks an admission reserves in a group for a request of this many tokens, of
+    """Return how many blocks an admission reserves in a group for a request of `tokens` tokens, of
     which `hit` are cached."""
     whole = group.blocks_for(tokens)
     places = whole if group.kind == MAMBA else at_most(history.config, group, tokens)
@@ -323,19 +324,20 @@ def groups_hold_something(history: VllmRun, step: Step) -> bool:
 
 @once
 def held_of(history: VllmRun, step: Step) -> dict[str, int]:
-    """Map each starting request to the number of tokens that it must find. These tokens end at the
-    last place where a hit may end and where a running request holds, in each group, all blocks that
-    are read there.
+    """Map each starting request to the number of tokens that it must find.
 
-    With a drafter that reads ahead, the two requests must share the tokens up to the next such
-    place. Blocks of a decision that has not completed do not count, since they may not be published
-    yet.
+    A hit may end only at certain places. The tokens that must be found end at the last of these
+    places at which a running request still has, in each group, all blocks that are read there. With
+    a drafter that reads ahead, the two requests must share the tokens up to the next such place.
+    Blocks of a decision that has not completed do not count, since they may not be published yet.
     """
     config, starting = history.config, admitted(history, step)
     shared = {request.id: 0 for request in starting}
     if not starting or not caches(config) or keeps_few_blocks(config):
         return shared
-    there = [other for other in kept(history, step) if not in_flight.computed_still(history, other)]
+    there = [
+        other for other in kept(history, step) if not in_flight.is_still_computed(history, other)
+    ]
     unit = hit_unit(config)
     beyond = unit * speculation.read_ahead(config)
     for request in starting:
@@ -355,8 +357,8 @@ def held_of(history: VllmRun, step: Step) -> dict[str, int]:
 def _holds_hit(
     history: VllmRun, step: Step, other: VllmRequestHistory, end: int, beyond: int
 ) -> bool:
-    """Return whether a request holds, in each group after the first, the blocks that a hit of `end`
-    tokens reads, plus one if the drafter reads ahead."""
+    """Return whether a request has, in each group after the first, the blocks that a hit of `end`
+    tokens reads, plus one block if the drafter reads ahead."""
     tables, known = (step.group_blocks or {}).get(other.id, ()), state_of(history).groups
     if len(tables) < len(further(history.config)):
         return False
@@ -388,7 +390,7 @@ def crosses_a_boundary(history: VllmRun, step: Step) -> str | None:
 
 
 def chunks(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, int, int]]:
-    """Yield each request that computes its prefill, where its chunk begins, and where it ends."""
+    """Yield each request that computes its prefill, with the start and the end of its chunk."""
     if not aligns(history.config):
         return
     for name, tokens in step.scheduled.items():
@@ -410,13 +412,13 @@ def computed_before(history: VllmRun, step: Step, request: VllmRequestHistory) -
 
 def states(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, int, int, int]]:
     """Yield each Mamba state that a request reads in the step: the request, the number of the
-    group, the block, and the tokens up to the state.
+    group, the block, and the tokens before the state.
 
     If drafts were computed, the request may read the state after any of them, in whichever block
     the worker has left it. A prefill has no drafts.
     """
     drafts = speculation.drafts(history.config)
-    for request, number, table, first in computing(history, step):
+    for request, number, table, first in blocks_read(history, step):
         read = computed_before(history, step, request)
         if request.started and drafts and read >= mamba.prefill_end(request):
             continue
@@ -453,7 +455,7 @@ def a_state_is_found(history: VllmRun, step: Step) -> bool:
 
 def too_many_states(history: VllmRun, step: Step) -> str | None:
     """A request holds only the states that its step and those in flight read or write (V1-R58)."""
-    for request, number, table, _ in computing(history, step):
+    for request, number, table, _ in blocks_read(history, step):
         most = 2 + len(request.begun) if caches(history.config) else 1
         most += speculation.drafts(history.config)
         held = [place for place, block in enumerate(table) if block != NULL_BLOCK]
@@ -468,7 +470,7 @@ def too_many_states(history: VllmRun, step: Step) -> str | None:
 def an_old_state_was_left(history: VllmRun, step: Step) -> bool:
     return any(
         request.started and first > 0 and keeps_few(history, number)
-        for request, number, _, first in computing(history, step)
+        for request, number, _, first in blocks_read(history, step)
     )
 
 

@@ -14,12 +14,12 @@ from .budget import scheduled
 from .decision import (
     admitted,
     computes,
-    given,
     input_missing,
     kept,
     lacks_budget_for_a_block,
     ran_before,
     round_may_end,
+    surely_given,
     waited_before,
 )
 
@@ -28,7 +28,7 @@ def lookahead_without_block(history: VllmRun, step: Step) -> str | None:
     """A running request has blocks for its tokens and for the drafter's lookahead (V1CP-R30)."""
     ahead = speculation.lookahead(history.config)
     for request in _look_ahead(history, step):
-        held, slots = (step.blocks or {}).get(request.id), given(history, step, request.id)
+        held, slots = (step.blocks or {}).get(request.id), surely_given(history, step, request.id)
         if held is not None and len(held) < blocks_for(history, slots):
             return (
                 f"{request.id} holds {len(held)} blocks; its computed tokens and {ahead} tokens "
@@ -40,7 +40,7 @@ def lookahead_without_block(history: VllmRun, step: Step) -> str | None:
 def lookahead_needs_block(history: VllmRun, step: Step) -> bool:
     return any(
         blocks_for(history, computes(history, step, request))
-        < blocks_for(history, given(history, step, request.id))
+        < blocks_for(history, surely_given(history, step, request.id))
         for request in _look_ahead(history, step)
     )
 
@@ -55,7 +55,7 @@ def verified_wrongly(history: VllmRun, step: Step) -> str | None:
         tokens = (step.emitted or {}).get(request.id)
         if not tokens or request.id in history.aborts_inside or not request.accepted:
             continue  # a recorded run does not say how many of its drafts are right
-        right = speculation.right_of(request, drafts)
+        right = speculation.correct_of(request, drafts)
         due = (
             1 + right if request.output_len is None else min(1 + right, max(request.tokens_left, 1))
         )
@@ -69,7 +69,7 @@ def verified_wrongly(history: VllmRun, step: Step) -> str | None:
 
 def some_right_some_wrong(history: VllmRun, step: Step) -> bool:
     return any(
-        0 < speculation.right_of(request, drafts) < drafts
+        0 < speculation.correct_of(request, drafts) < drafts
         for request, drafts in _verified(history, step)
     )
 
@@ -86,7 +86,7 @@ def _verified(history: VllmRun, step: Step) -> list[tuple[VllmRequestHistory, in
             )
             for request in scheduled(history, step)
         ]
-    due = in_flight.due(history, step)
+    due = in_flight.completing_decision(history, step)
     return [
         (history.live[name], coming.proposed)
         for name, coming in due.items()
@@ -136,7 +136,7 @@ def passed_over_beside_others(history: VllmRun, step: Step) -> bool:
 def admitted_too_early(history: VllmRun, step: Step) -> str | None:
     """A preempted request is not admitted while a decision in flight still computes it (V1-R10)."""
     for request in admitted(history, step):
-        if in_flight.computed_still(history, request):
+        if in_flight.is_still_computed(history, request):
             return f"{request.id} is admitted again while a step in flight still computes it"
     return None
 
@@ -144,7 +144,7 @@ def admitted_too_early(history: VllmRun, step: Step) -> str | None:
 def one_is_set_aside(history: VllmRun, step: Step) -> bool:
     if step.preempted or not state_of(history).flights:
         return False
-    return any(in_flight.computed_still(history, request) for request in waited_before(history))
+    return any(in_flight.is_still_computed(history, request) for request in waited_before(history))
 
 
 def out_of_turn(history: VllmRun, step: Step) -> str | None:

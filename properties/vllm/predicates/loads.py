@@ -158,13 +158,13 @@ def gone_and_computed(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     return [
         request
         for request in history.requests.values()
-        if request.id not in running and in_flight.computed_still(history, request)
+        if request.id not in running and in_flight.is_still_computed(history, request)
     ]
 
 
 def last_written(history: VllmRun, request: VllmRequestHistory) -> int | None:
     """Return the block of a request's last computed token, if the target has shown that the request
-    holds it."""
+    has this block."""
     number = ((request.computed or request.recompute_from) - 1) // history.config["block_size"]
     return request.blocks[number] if 0 <= number < len(request.blocks) else None
 
@@ -178,7 +178,7 @@ def preempted_for_nothing(history: VllmRun, step: Step) -> str | None:
 def blocks_run_out_in_flight(history: VllmRun, step: Step) -> bool:
     if not loads.meet_decisions(history.config) or step.free_blocks != 0:
         return False
-    return any(in_flight.computed_still(history, request) for request in ran_before(history))
+    return any(in_flight.is_still_computed(history, request) for request in ran_before(history))
 
 
 def freed_while_sent(history: VllmRun, step: Step) -> str | None:
@@ -222,7 +222,7 @@ def builds_on_what_failed(history: VllmRun, step: Step) -> str | None:
     (V1-R26)."""
     for request in joins_after_a_failure(history, step):
         start = (step.computed or {}).get(request.id, 0) - step.scheduled[request.id]
-        right = loads.brought(history.config, request)
+        right = loads.tokens_loaded(history.config, request)
         most = max(right, cached_elsewhere(history, step, request))
         if start > most:
             return (
@@ -240,7 +240,7 @@ def joins_after_a_failure(history: VllmRun, step: Step) -> list[VllmRequestHisto
     """Return the requests that start for the first time in this step, after a load that failed in
     part.
 
-    V1-R26 does not say from where a preempted request restarts; ALL-R11 checks the content of its
+    V1-R26 does not say where a preempted request restarts. ALL-R11 checks the content of its
     blocks.
     """
     return [
@@ -325,7 +325,7 @@ def one_begins(history: VllmRun, step: Step) -> bool:
 
 def reads_what_failed_to_load(history: VllmRun, step: Step) -> str | None:
     """A token is computed only when all tokens before it are loaded or computed (V1-R92)."""
-    size, unfilled = history.config["block_size"], synchronous.unfilled_after(history, step)
+    size, unfilled = history.config["block_size"], synchronous.blocks_to_fill_after(history, step)
     for name in step.scheduled if unfilled else ():
         if (request := history.live.get(name)) is None:
             continue
@@ -349,10 +349,9 @@ def one_fails_in_its_step(history: VllmRun, step: Step) -> bool:
 
 
 def first_landed(history: VllmRun, step: Step) -> VllmRequestHistory | None:
-    """Among the requests that were parked before the step, return the first whose load has
-    finished. Return None if a request that has lost its blocks after a failed load may be in front
-    of it.
-    """
+    """Return the first request whose load has finished, among those that were parked before the
+    step. Return None if it may have to wait behind a request that has lost its blocks after a
+    failed load."""
     if not loads.are_made(history.config):
         return None  # sessions may be parked
     before = (history.last.parked if history.last else None) or ()
@@ -371,9 +370,9 @@ def lost_its_blocks(request: VllmRequestHistory) -> bool:
 
 
 def nothing_else_changes(history: VllmRun, step: Step) -> bool:
-    """Return whether the blocks that are free after the step were already free during it.
+    """Return whether the blocks that are free after the step were already free during the step.
 
-    No request may leave, be preempted, or join, and no blocks of earlier requests may come back.
+    No request may leave, be preempted, or join, and no blocks of earlier requests may become free.
     """
     before = (history.last.running or ()) if history.last is not None else ()
     same = not step.preempted and set(before) == set(step.running or ())
@@ -381,7 +380,7 @@ def nothing_else_changes(history: VllmRun, step: Step) -> bool:
 
 
 def missing_blocks(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Return how many blocks a request lacks for all its known tokens. In a group after the first,
+    """Return how many blocks a request lacks for all its known tokens. For a group after the first,
     count at most the blocks that admission reserves."""
     tokens = request.num_tokens
     return lacks(history, step, request, tokens) + lacks_beside(
@@ -395,7 +394,7 @@ def first_step(history: VllmRun, step: Step, request: VllmRequestHistory) -> int
 
 
 def lacks(history: VllmRun, step: Step, request: VllmRequestHistory, tokens: int) -> int:
-    """Return how many blocks a request lacks for `tokens`."""
+    """Return how many blocks a request lacks for its first `tokens` tokens."""
     held = len((step.blocks or {}).get(request.id, ()))
     return max(blocks_for(tokens, history.config["block_size"]) - held, 0)
 
@@ -407,7 +406,7 @@ def lacks_beside(
     needs: Callable[[groups.Group], int],
 ) -> int:
     """Return how many blocks a request lacks in the groups after the first. `needs` returns how
-    many it needs in a group."""
+    many blocks it needs in a group."""
     tables = (step.group_blocks or {}).get(request.id, ())
     further = zip(groups.further(history.config), tables, strict=False)
     return sum(max(needs(group) - len(table), 0) for group, table in further)

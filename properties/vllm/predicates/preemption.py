@@ -85,7 +85,7 @@ def keeps_blocks(history: VllmRun, step: Step) -> bool:
     This happens only with a connector.
     """
     return loads.meet_decisions(history.config) and any(
-        in_flight.computed_still(history, request) for request in preempted(history, step)
+        in_flight.is_still_computed(history, request) for request in preempted(history, step)
     )
 
 
@@ -126,7 +126,7 @@ def last_victim(history: VllmRun, gone: list[VllmRequestHistory]) -> VllmRequest
 
 
 def blocks_run_out(history: VllmRun, step: Step) -> bool:
-    """A step preempts a request, or leaves no block free while one runs."""
+    """A step preempts a request, or leaves no block free while a request runs."""
     return bool(step.preempted) or (step.free_blocks == 0 and bool(step.running))
 
 
@@ -136,7 +136,7 @@ def victim_keeps_something(history: VllmRun, step: Step) -> str | None:
         if request.id in history.aborts_inside:
             continue
         may_end = step.finished is None or request.id in step.finished
-        if may_end and in_flight.computed_still(history, request):
+        if may_end and in_flight.is_still_computed(history, request):
             continue  # the token that was in flight may be its last
         if step.waiting is not None and request.id not in step.waiting:
             return f"{request.id} was preempted, but does not wait"
@@ -184,8 +184,8 @@ def newcomer_before_preempted(history: VllmRun, step: Step) -> str | None:
 
 
 def _set_aside_again(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """Return whether a preempted request may be in front because it waits for something other than
-    blocks."""
+    """Return whether a preempted request may be in front of others because it waits for something
+    other than blocks."""
     return was_set_aside(history, request) or in_flight.depth(history.config) > 1
 
 
@@ -238,7 +238,7 @@ def counter_wrong(history: VllmRun, step: Step) -> str | None:
     """A request's computed tokens are its hit plus all scheduled tokens, minus wrong drafts
     (V1CP-R05)."""
     gone = set(step.preempted or ())
-    due = in_flight.due(history, step)
+    due = in_flight.completing_decision(history, step)
     for name, computed in (step.computed or {}).items():
         request = history.live.get(name)
         if request is None or name in gone or name in (step.parked or ()):

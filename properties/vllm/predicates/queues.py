@@ -24,7 +24,7 @@ from .decision import (
     input_missing,
     kept,
     lacks_budget_for_a_block,
-    may_go,
+    may_be_admitted,
     may_lack_input,
     may_pad,
     names,
@@ -120,7 +120,7 @@ def overtaken(history: VllmRun, step: Step) -> str | None:
         return None
     still = (
         request
-        for request in may_go(history, step)
+        for request in may_be_admitted(history, step)
         if place_is_known(history, request) and not may_lack_input(history, step, request)
     )
     if order_is_known(history):
@@ -143,7 +143,7 @@ def overtaken(history: VllmRun, step: Step) -> str | None:
 
 
 def the_head_waits(history: VllmRun, step: Step) -> bool:
-    return len([*islice(may_go(history, step), 2)]) > 1
+    return len([*islice(may_be_admitted(history, step), 2)]) > 1
 
 
 def admitted_after_preemption(history: VllmRun, step: Step) -> str | None:
@@ -208,7 +208,7 @@ def needless_wait(history: VllmRun, step: Step) -> str | None:
 
 
 def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
-    request = next(may_go(history, step), None)
+    request = next(may_be_admitted(history, step), None)
     if cadence.holds(history) is not False:  # V1-R97
         return None
     if request is None or step.preempted or not _is_surely_first(history, step, request):
@@ -251,8 +251,8 @@ def _state_may_be_missing(history: VllmRun, step: Step, request: VllmRequestHist
 
 
 def _is_surely_first(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether this request is in front of all other waiting requests, under every reading of
-    the documents."""
+    """Return whether this request is in front of all other waiting requests, no matter how the
+    documents are read."""
     if order_is_known(history):
         return True
     return all(
@@ -263,9 +263,9 @@ def _is_surely_first(history: VllmRun, step: Step, request: VllmRequestHistory) 
 
 
 def _goes_next(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """Return whether this request is certainly first in line if there is a connector. It is if no
-    request is parked or deferred, and the connector has no further tokens of this request.
-    """
+    """Return whether this request is certainly first in line if there is a connector. This requires
+    that no request is parked or deferred, and that the connector has no further tokens of this
+    request."""
     parked = bool(history.last is not None and history.last.parked)
     return not parked and not loads.is_new(history.config, request)
 
@@ -277,7 +277,9 @@ def _missing(history: VllmRun, request: VllmRequestHistory, tokens: int) -> int:
         return groups.blocks_if_all_kept(history.config, tokens)
     if caches(history.config):
         there = [
-            other for other in ran_before(history) if not in_flight.computed_still(history, other)
+            other
+            for other in ran_before(history)
+            if not in_flight.is_still_computed(history, other)
         ]
         shared = surely_shared(request, there, history.kin(request), block, of_prompts=True)
         if speculation.lookahead(history.config):
@@ -304,7 +306,7 @@ def someone_joins(history: VllmRun, step: Step) -> bool:
 
 
 def passed_by(history: VllmRun, step: Step) -> str | None:
-    """Every running request is scheduled while the budget lasts (V1-P01).
+    """Every running request is scheduled while budget is left (V1-P01).
 
     Under the priority policy, requests behind one that preempted itself may get no tokens. In some
     revisions, they are still scheduled.

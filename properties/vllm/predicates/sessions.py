@@ -27,8 +27,8 @@ def one_awaits(history: VllmRun, step: Step) -> bool:
 def continues_wrongly(history: VllmRun, step: Step) -> str | None:
     """Between two turns, a session keeps what it has computed, and continues from there (V1-R45).
 
-    It keeps all tokens except the last one of the turn that ended. A session that gives its blocks
-    back (V1-R48) begins again.
+    It keeps all tokens except the last one of the turn that ended. A session that has given its
+    blocks back (V1-R48) begins again.
     """
     before = (history.last.blocks or {}) if history.last is not None else {}
     for name in step.parked or () if sessions.are_held(history.config) else ():
@@ -98,7 +98,7 @@ def out_of_place(history: VllmRun, step: Step) -> str | None:
 
 def places(history: VllmRun, step: Step) -> list[str]:
     """Return the requests that waited before and the sessions whose turn ends in this step, in the
-    order in which they must wait; return an empty list if the order is unknown."""
+    order in which they must wait. Return an empty list if the order is unknown."""
     if not sessions.are_held(history.config) or not order_is_known(history):
         return []
     ended = ending_turns(history, step)

@@ -17,7 +17,7 @@ from schedproof.gate.campaign.items import (
     digest_of,
     plan,
 )
-from schedproof.gate.campaign.ledger import opened, read_ledger
+from schedproof.gate.campaign.ledger import open_ledger, read_ledger
 from schedproof.gate.campaign.options import kinds_of, pairs_of
 from schedproof.gate.campaign.running import run_campaign
 from schedproof.gate.processes.executors import DEATHS
@@ -45,7 +45,7 @@ ITEMS = 150
 
 
 def run(path, executor, items=ITEMS, ends=float("inf"), settings=SETTINGS):
-    with opened(path, lambda begun: settings) as ledger:
+    with open_ledger(path, lambda begun: settings) as ledger:
         run_campaign(
             ledger, executor, items=items, ends=ends, report=lambda _: None, progress=lambda _: None
         )

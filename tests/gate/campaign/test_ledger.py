@@ -14,7 +14,7 @@ from schedproof.gate.campaign.items import (
     Shrinking,
     canonical,
 )
-from schedproof.gate.campaign.ledger import Done, LedgerError, opened, read_ledger
+from schedproof.gate.campaign.ledger import Done, LedgerError, open_ledger, read_ledger
 from schedproof.gate.campaign.options import CampaignOptions
 from schedproof.gate.processes.executors import our_code
 from schedproof.model.errors import InputError
@@ -41,7 +41,7 @@ def done(seed, steps=1, failures=()):
 
 
 def filled(path, *records):
-    with opened(path, lambda begun: begun or SETTINGS) as ledger:
+    with open_ledger(path, lambda begun: begun or SETTINGS) as ledger:
         for record in records:
             ledger.write(record)
     return path
@@ -124,7 +124,7 @@ def test_a_full_disk_is_told_and_the_ledger_can_be_gone_on_with(tmp_path):
             return self.file.write(data[:9])  # type: ignore[attr-defined, no-any-return]
 
     path = tmp_path / "ledger"
-    with opened(path, lambda _: SETTINGS) as ledger:
+    with open_ledger(path, lambda _: SETTINGS) as ledger:
         ledger._file = Full(ledger._file)  # type: ignore[assignment]
         with pytest.raises(LedgerError, match="cannot be written to"):
             ledger.write(done(1))
@@ -134,16 +134,16 @@ def test_a_full_disk_is_told_and_the_ledger_can_be_gone_on_with(tmp_path):
 
 def test_only_one_campaign_writes(tmp_path):
     path = filled(tmp_path / "ledger", done(1))
-    with opened(path, lambda _: SETTINGS):
+    with open_ledger(path, lambda _: SETTINGS):
         with pytest.raises(LedgerError, match="another campaign is writing"):
-            opened(path, lambda _: SETTINGS).__enter__()
+            open_ledger(path, lambda _: SETTINGS).__enter__()
         assert read_ledger(path).items == 1
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
 def test_a_folder_without_room_for_the_lock_is_not_another_campaign():
     with pytest.raises(LedgerError, match="/proc/x: cannot be written to"):
-        opened(Path("/proc/x"), lambda _: SETTINGS).__enter__()
+        open_ledger(Path("/proc/x"), lambda _: SETTINGS).__enter__()
 
 
 def test_a_ledger_that_was_made_meanwhile_stays(tmp_path, monkeypatch):
@@ -151,7 +151,7 @@ def test_a_ledger_that_was_made_meanwhile_stays(tmp_path, monkeypatch):
     begun: list[Settings | None] = []
     exists, answers = Path.exists, [False]  # at the first look it was not there
     monkeypatch.setattr(Path, "exists", lambda self: answers.pop() if answers else exists(self))
-    with opened(path, lambda settings: begun.append(settings) or SETTINGS) as ledger:  # type: ignore[func-returns-value]
+    with open_ledger(path, lambda settings: begun.append(settings) or SETTINGS) as ledger:  # type: ignore[func-returns-value]
         assert ledger.items == 1
     assert begun == [SETTINGS]
 
@@ -195,7 +195,7 @@ def test_a_campaign_that_cannot_begin_leaves_no_ledger(tmp_path):
         raise InputError("--rule", "none")
 
     with pytest.raises(InputError):
-        opened(tmp_path / "ledger", refused).__enter__()
+        open_ledger(tmp_path / "ledger", refused).__enter__()
     assert not (tmp_path / "ledger").exists()
 
 
@@ -203,10 +203,10 @@ def test_a_ledger_that_failed_to_be_written_can_be_written_again(tmp_path):
     path = filled(tmp_path / "ledger", done(1))
     with (
         pytest.raises(ValueError, match="in its middle") as failed,
-        opened(path, lambda _: SETTINGS),
+        open_ledger(path, lambda _: SETTINGS),
     ):
         raise ValueError("in its middle")
-    with opened(path, lambda _: SETTINGS):  # while the traceback still holds the frames
+    with open_ledger(path, lambda _: SETTINGS):  # while the traceback still holds the frames
         assert failed.value
 
 

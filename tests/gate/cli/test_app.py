@@ -89,7 +89,7 @@ WRONG = [
     (["gate", "--json", "q" * 9_000], "--json: qq"),
     (["gate", "--json", "link"], "--json: link: the folder "),
     (["show", "late-arrivals-before-961", "-o", "link"], "-o: link: the folder "),
-    (["gate", "--out", "link"], "--out: link leads to nothing; valid: a folder"),
+    (["gate", "--out", "link"], "--out: link is a broken link; valid: a folder"),
     (["gate", "--revision", ""], "--revision: '' is not a revision of spyre; valid: sound, "),
     (["doctor", "model", "--revision", ""], "--revision: '' is not a revision of spyre"),
     (["step", "--revision", ""], "--revision: '' is not a revision of spyre"),

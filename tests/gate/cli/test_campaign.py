@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from schedproof.gate.campaign.items import Kind, Result, Sample, Settings
-from schedproof.gate.campaign.ledger import Done, opened
+from schedproof.gate.campaign.ledger import Done, open_ledger
 from schedproof.gate.campaign.options import CampaignOptions, pairs_of
 from schedproof.gate.campaign.running import run_campaign
 from schedproof.gate.cli import app
@@ -38,7 +38,7 @@ def run(monkeypatch, capsys, tmp_path):
 
 
 def filled(path, settings=SETTINGS, items=60):
-    with opened(path, lambda _: settings) as ledger:
+    with open_ledger(path, lambda _: settings) as ledger:
         run_campaign(
             ledger,
             Erratic(0),
@@ -73,7 +73,7 @@ def filled(path, settings=SETTINGS, items=60):
         ),
         (
             ["--report", "--budget", "1h"],
-            "--report: runs nothing; valid together with it: --ledger, --out",
+            "--report: runs nothing; only --ledger and --out are valid with it",
         ),
         (["--report", "--ledger", "none"], "none: there is no such file; valid: the ledger of "),
     ],
@@ -174,7 +174,7 @@ def test_a_ledger_tells_what_is_in_it(run):
 
 def test_items_without_a_result_and_rules_never_at_stake_are_no_verdict(run):
     item = Sample(kind=KIND, seed=1, examples=1)
-    with opened(Path("L"), lambda _: SETTINGS) as ledger:
+    with open_ledger(Path("L"), lambda _: SETTINGS) as ledger:
         ledger.write(Done(item, Result(failed="OSError: why", complete=False)))
     exit_code, out, _ = run("--ledger", "L", "--report")
     assert exit_code == 3
@@ -186,7 +186,7 @@ def test_items_without_a_result_and_rules_never_at_stake_are_no_verdict(run):
 def test_where_every_rule_was_exercised_and_none_is_broken_it_passes(run):
     settings = replace(SETTINGS, rules=("NAN-R40",))
     item = Sample(kind=KIND, seed=1, examples=1, rules=settings.rules)
-    with opened(Path("L"), lambda _: settings) as ledger:
+    with open_ledger(Path("L"), lambda _: settings) as ledger:
         ledger.write(Done(item, Result(scenarios=1, exercised={"NAN-R40": 1})))
     exit_code, out, _ = run("--ledger", "L", "--report")
     assert exit_code == 0
@@ -194,7 +194,7 @@ def test_where_every_rule_was_exercised_and_none_is_broken_it_passes(run):
 
 
 def test_an_empty_ledger_is_no_verdict(run):
-    with opened(Path("L"), lambda _: replace(SETTINGS, pairs=())):
+    with open_ledger(Path("L"), lambda _: replace(SETTINGS, pairs=())):
         pass
     assert run("--ledger", "L", "--report")[:2] == (3, "no verdict after 0 items\n")
 

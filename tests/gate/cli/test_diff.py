@@ -143,7 +143,7 @@ def test_a_toy_differs_in_its_class(diff, toy, kind, words):
 def test_what_one_of_them_does_not_have_is_left_out_feature_by_feature_and_said(diff):
     same = diff("toys:NoFeatures", "model", "--system", "vllm")
     assert same.code == 0, same
-    line = "enable_prefix_caching True left out, because one of them refuses it: A: "
+    line = "enable_prefix_caching True left out, because one of the targets refuses it: A: "
     assert f"{line}$.config.enable_prefix_caching: not here" in same.out
     assert "num_blocks 64 left out" in same.out
     other = diff("toys:NoFeaturesButAFault", "model", "--system", "vllm")

@@ -7,7 +7,7 @@ import pytest
 import schedproof.gate.corpus
 from schedproof.gate.corpus.folder import (
     builtin_scenarios,
-    longest,
+    max_steps,
     scenario_named,
     seed_corpus,
 )
@@ -91,7 +91,7 @@ def test_no_replay_takes_longer_than_the_longest():
     )
     outcome = replay(ModelTarget(), scenario, load("spyre"))
     assert outcome.finished
-    assert outcome.steps <= longest(scenario)
+    assert outcome.steps <= max_steps(scenario)
 
 
 def test_a_built_in_scenario_is_found_by_its_name(tmp_path):

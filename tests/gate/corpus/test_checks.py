@@ -3,11 +3,11 @@
 from schedproof.gate.corpus.folder import FoundOn, entries
 from schedproof.gate.corpus.replay import (
     Running,
-    expecting,
     judge,
     prune,
     rules_for,
     run_entries,
+    with_expectation,
 )
 from schedproof.model.faults import TargetBroken
 from schedproof.model.target import ModelTarget
@@ -111,7 +111,7 @@ def test_a_run_with_an_entry_that_the_target_refuses_is_inconclusive(tmp_path, c
 
 
 def test_a_rule_that_was_to_break_and_holds_is_not_as_expected():
-    known = expecting(crowd(), ["NAN-R40"])
+    known = with_expectation(crowd(), ["NAN-R40"])
     assert judged(ModelTarget(), known).status == "as expected"
     reported = judged(Fixed(), known)
     assert (reported.status, reported.why) == (
@@ -121,16 +121,16 @@ def test_a_rule_that_was_to_break_and_holds_is_not_as_expected():
 
 
 def test_a_rule_that_was_to_break_may_break_behind_another():
-    known = expecting(crowd(), ["NAN-R04"])
+    known = with_expectation(crowd(), ["NAN-R04"])
     reported = judged(ModelTarget(), known, "NAN-R04")
     assert (reported.status, reported.why) == ("as expected", "NAN-R40 breaks first")
-    never = judged(ModelTarget(), expecting(crowd(), ["NAN-R14"]))
+    never = judged(ModelTarget(), with_expectation(crowd(), ["NAN-R14"]))
     assert never.status == "NOT AS EXPECTED"
 
 
 def test_on_another_target_an_entry_is_about_its_own_rule():
     """In `crowd` NAN-R40 breaks, and ALL-R04 holds."""
-    scenario = expecting(crowd(), None)
+    scenario = with_expectation(crowd(), None)
     rules = rules_for(scenario)
     elsewhere = judge(ModelTarget(), scenario, "ALL-R04", rules, FoundOn(name="mine", version="1"))
     assert elsewhere.status == "as expected"
@@ -146,7 +146,7 @@ def test_on_another_target_an_entry_is_about_its_own_rule():
 
 def test_a_rule_that_breaks_on_another_target_too_is_not_as_expected():
     """NAN-R04 breaks only once NAN-R40 has."""
-    scenario = expecting(crowd(), None)
+    scenario = with_expectation(crowd(), None)
     told = judge(ModelTarget(), scenario, "NAN-R04", rules_for(scenario), FoundOn(name="mine"))
     assert told.status == "NOT AS EXPECTED"
     assert told.why.startswith("NAN-R04 is broken on schedproof model of nano_vllm 0.2.0")

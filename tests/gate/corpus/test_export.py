@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from schedproof.gate.corpus.folder import entries
-from schedproof.gate.corpus.replay import expecting
+from schedproof.gate.corpus.replay import with_expectation
 from schedproof.gate.files.scenario_file import scenario_of
 from schedproof.model.scenario import Request
 
@@ -25,7 +25,7 @@ def hostile():
 def corpus(tmp_path):
     """A failure that is known, and a witness with names that mean harm."""
     folder = tmp_path / "corpus"
-    kept(folder, expecting(crowd(), ["NAN-R40"]))
+    kept(folder, with_expectation(crowd(), ["NAN-R40"]))
     kept(folder, replace(crowd(name=HOSTILE), requests=(hostile(),)), rule="NAN-R14")
     return folder
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from schedproof.gate.corpus.export import as_repository_tests, expressible
 from schedproof.gate.corpus.folder import builtin_scenarios, entries
-from schedproof.gate.corpus.replay import expecting
+from schedproof.gate.corpus.replay import with_expectation
 from schedproof.gate.files.scenario_file import FileError
 from schedproof.model.scenario import Event, Request, Scenario
 from schedproof.model.systems import full_config
@@ -68,7 +68,7 @@ def test_the_steps_are_those_of_a_model_that_keeps_the_rule(tmp_path):
 
 
 def test_what_is_known_to_break_is_expected_to_fail(tmp_path):
-    text = exported(tmp_path, (expecting(SPYRE, ["SPY-R07"]), "SPY-R07"))
+    text = exported(tmp_path, (with_expectation(SPYRE, ["SPY-R07"]), "SPY-R07"))
     assert '@pytest.mark.xfail(strict=True, reason="known: SPY-R07")' in text
 
 

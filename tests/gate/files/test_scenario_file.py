@@ -145,8 +145,8 @@ def test_a_truncated_file_is_never_taken_for_a_scenario(file):
         ),
         (
             {"expect": {"holds": False}},
-            "$.expect.holds: false; valid: true; to expect broken rules, use `violates` with their "
-            "ids instead",
+            "$.expect.holds: false; valid: true (to expect broken rules, list their ids in "
+            "`violates`)",
         ),
         (
             {"expect": {"steps": [{"step": 0}, {"step": -1}]}},

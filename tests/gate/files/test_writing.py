@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from schedproof.gate.compare.baseline import Header, writer
-from schedproof.gate.files.disk import whole, write
+from schedproof.gate.files.disk import write, write_atomically
 from schedproof.gate.files.scenario_file import FileError
 from schedproof.gate.judging.verdict import TargetInfo
 
@@ -23,7 +23,7 @@ HEADER = Header(
 def test_a_file_appears_when_all_of_it_is_there(tmp_path):
     file = tmp_path / "verdict.json"
     file.write_bytes(b"old")
-    with whole(file) as place:
+    with write_atomically(file) as place:
         place.write_bytes(b"new")
         assert file.read_bytes() == b"old"
     assert file.read_bytes() == b"new"
@@ -35,7 +35,7 @@ def test_what_is_broken_off_leaves_what_was_there(tmp_path):
     file.write_bytes(b"old")
 
     def broken_off():
-        with whole(file) as place:
+        with write_atomically(file) as place:
             place.write_bytes(b"half")
             raise KeyboardInterrupt
 
@@ -49,7 +49,7 @@ def test_a_device_or_a_pipe_stays_what_it_is(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    with whole(pipe) as place:
+    with write_atomically(pipe) as place:
         assert place == pipe
     os.close(reader)
     assert stat.S_ISFIFO(pipe.stat().st_mode)

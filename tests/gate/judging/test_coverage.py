@@ -24,7 +24,7 @@ from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.verdict import Found, TargetInfo
 from schedproof.gate.reports.outcome import explanation_lines
 from schedproof.gate.targets import coverage as probes_of
-from schedproof.gate.targets.coverage import entered, places
+from schedproof.gate.targets.coverage import places, read_probes
 from schedproof.gate.targets.target_spec import TargetSpec, parse_target
 from schedproof.gate.web.gate_page import coverage_page
 from schedproof.spec.catalogue import load, select
@@ -190,7 +190,7 @@ def test_a_release_is_compared_with_the_release_that_is_its_base(folder, tmp_pat
 
 
 def test_lines_that_only_one_run_entered_are_ranges_of_its_files(folder):
-    here = entered(folder)
+    here = read_probes(folder)
     assert only_here(here, here) == ()
     assert only_here(here, []) == ("engine/sched/scheduler.py:3, 6",)
     others = [module._replace(probes=module.probes[:1] + bytes(6)) for module in here]

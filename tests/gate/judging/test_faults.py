@@ -277,7 +277,7 @@ def test_a_fault_says_what_its_user_sees_and_how_to_accept_it():
         "[[known]]",
         'rule = "ALL-R09"',
         'scenario = "out/ALL-R09-0123456789.json"',
-        'reason = "why it has to stay"',
+        'reason = "why this failure is accepted"',
         "until = 2026-05-01",
     ]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from schedproof.gate.judging.profiles import PROFILES, Profile
-from schedproof.gate.judging.rule_choice import judged_by
+from schedproof.gate.judging.rule_choice import rules_to_judge
 from schedproof.gate.library.judging import judge, replay
 from schedproof.gate.targets import probe as probing
 from schedproof.gate.targets.target_spec import parse_target
@@ -61,7 +61,7 @@ def test_a_scheduler_that_refuses_lockstep_is_judged_by_the_documented_rules_onl
 def test_lockstep_asks_for_one_model_and_is_judged_step_by_step():
     alone = Request(id="r0", arrival=0, prompt=(("r0", 5),), max_tokens=2)
     scenario = Scenario(system="spyre", revision="sound", config={}, requests=(alone,))
-    rules = judged_by("spyre", None, "sound", parse_target("model"), "2.5.2")
+    rules = rules_to_judge("spyre", None, "sound", parse_target("model"), "2.5.2")
     outcome = replay_steps(ModelTarget(), scenario, rules)
     assert outcome.exercised[LOCKSTEP] == outcome.steps
     assert not replay(scenario).exercised[LOCKSTEP]
@@ -76,4 +76,4 @@ def test_lockstep_asks_for_one_model_and_is_judged_step_by_step():
 )
 def test_what_means_nothing_is_one_error(compare_with, rules, says):
     with pytest.raises(InputError, match=says):
-        judged_by("spyre", rules, "sound", parse_target("model"), compare_with)
+        rules_to_judge("spyre", rules, "sound", parse_target("model"), compare_with)

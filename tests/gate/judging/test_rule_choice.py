@@ -2,7 +2,7 @@
 
 import pytest
 
-from schedproof.gate.judging.rule_choice import judged_by, lockstep_of
+from schedproof.gate.judging.rule_choice import lockstep_revision, rules_to_judge
 from schedproof.gate.judging.verdict import RuleVerdict, exit_code
 from schedproof.gate.library.judging import gate_options
 from schedproof.gate.targets.target_spec import MODEL, parse_target
@@ -14,7 +14,7 @@ MINE = parse_target("mine:Target")
 
 
 def ids(*words, exclude=(), target=MINE):
-    rules = judged_by("vllm", words or None, "documented", target, None, exclude)  # type: ignore[arg-type]
+    rules = rules_to_judge("vllm", words or None, "documented", target, None, exclude)  # type: ignore[arg-type]
     return [rule.id for rule in rules]
 
 
@@ -110,7 +110,7 @@ def test_a_scenario_that_expects_another_rule_to_break_is_compared_where_it_is_a
         expect=expect and Expectation(violates=expect),
     )
     said: list[str] = []
-    assert lockstep_of(scenario, words, parse_target(target), asked, said.append) == beside
+    assert lockstep_revision(scenario, words, parse_target(target), asked, said.append) == beside
     assert said == (
         ["not compared with a model: the scenario expects ALL-R10 to be broken"]
         if beside == "none"

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from schedproof.gate.processes.work_process import Unanswered, bounded
+from schedproof.gate.processes.work_process import Unanswered, run_in_process
 
 # A process that is spawned imports its work by name.
 WORK = """
@@ -43,15 +43,15 @@ def work(tmp_path, monkeypatch):
 
 
 def test_what_the_work_yields_comes_in_order(work):
-    assert list(bounded(60, work.numbers, 4)) == [0, 1, 2, 3]
-    assert list(bounded(60, work.numbers, 0)) == []
+    assert list(run_in_process(60, work.numbers, 4)) == [0, 1, 2, 3]
+    assert list(run_in_process(60, work.numbers, 0)) == []
 
 
 @pytest.mark.slow
 def test_work_beyond_its_time_is_killed_and_what_it_gave_is_kept(work):
     given = []
     with pytest.raises(Unanswered, match="the time limit of 8 s was reached"):
-        given.extend(bounded(8, work.process_and_then_sleeps))
+        given.extend(run_in_process(8, work.process_and_then_sleeps))
     [process] = given
     with pytest.raises(ProcessLookupError):
         os.kill(process, 0)
@@ -59,21 +59,21 @@ def test_work_beyond_its_time_is_killed_and_what_it_gave_is_kept(work):
 
 def test_an_error_of_the_work_is_told(work):
     with pytest.raises(Unanswered, match="ValueError: no such thing"):
-        list(bounded(60, work.raises))
+        list(run_in_process(60, work.raises))
 
 
 def test_ctrl_c_does_not_reach_the_process(work):
-    assert list(bounded(60, work.gets_ctrl_c)) == [1]
+    assert list(run_in_process(60, work.gets_ctrl_c)) == [1]
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
 def test_a_process_that_dies_is_told(work):
     with pytest.raises(Unanswered, match="the solver's process died"):
-        list(bounded(60, work.dies))
+        list(run_in_process(60, work.dies))
 
 
 def test_who_stops_listening_leaves_no_process(work):
-    given = bounded(60, work.process_and_then_sleeps)
+    given = run_in_process(60, work.process_and_then_sleeps)
     process = next(given)
     given.close()
     with pytest.raises(ProcessLookupError):

@@ -83,7 +83,7 @@ def test_a_target_that_shows_little_conforms_only_as_far_as_it_can_be_judged():
     hidden = [RuleVerdict(rule.id, "not_observable", message=f"{NOT_SHOWN}x") for rule in RULES[:2]]
     *_, last = printed(verdict(held, *hidden, exit_code=0))
     assert last == (
-        "toy 1 against sound: conforms, but shows enough for only 1 of 3 rules "
+        "toy 1 against sound: conforms, but it shows enough for only 1 of 3 rules "
         "(1 held, 0 broken, 2 not observable; seed 3)"
     )
     *_, last = printed(verdict(held, hidden[0], exit_code=0))
@@ -97,7 +97,7 @@ def test_refused_requests_are_counted_and_it_warns_if_none_met_another(requests,
     reach = Reach(10, requests, 1, 1, 20)
     lines = printed(verdict(held, exit_code=0, engines=runs, reach=reach))
     assert lines[-1].endswith("(1 held, 0 broken; 30 requests refused; seed 3)")
-    warning = "no run had more than one request, because the target refused 30 others: "
+    warning = "no run had more than one request, because the target refused 30 others; "
     assert any(line.startswith(f"warning        {warning}") for line in lines) is warns
     page = markdown(verdict(held, exit_code=0, engines=runs, reach=reach))
     assert ("no run had more than one request" in page) is warns

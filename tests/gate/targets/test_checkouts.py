@@ -52,7 +52,7 @@ def checkout(folder, code=NEW):
     ],
 )
 def test_a_checkout_is_named_alone_or_with_its_folder(spec, folder):
-    assert checkouts.named(spec) == (NANO, folder)
+    assert checkouts.parse_checkout(spec) == (NANO, folder)
     assert parse_target(spec).default_system == "nano_vllm"
 
 
@@ -60,7 +60,7 @@ def test_a_checkout_is_named_alone_or_with_its_folder(spec, folder):
     "spec", ["model", "nano-vllm==0.2.0", "nano_vllm", "nano", "vllm==0.28.0", "toys:nano-vllm"]
 )
 def test_other_targets_are_no_checkouts(spec):
-    assert checkouts.named(spec) is None
+    assert checkouts.parse_checkout(spec) is None
 
 
 def test_a_path_is_added_to_the_name():

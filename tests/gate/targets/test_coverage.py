@@ -75,7 +75,7 @@ def module(tmp_path, monkeypatch):
 
 def passed(folder):
     """The lines that were entered, by function."""
-    [module_file] = coverage.entered(folder)
+    [module_file] = coverage.read_probes(folder)
     found: dict[str, set[int]] = {}
     with open(module_file.path, encoding="utf-8") as file:
         places = coverage.places(file.read())
@@ -184,7 +184,10 @@ def test_what_lies_beside_a_factory_is_counted_and_installed_packages_are_not(
         monkeypatch.delitem(sys.modules, name, raising=False)
     coverage.count_beside("adapter")
     importlib.import_module("adapter")
-    assert {file.module for file in coverage.entered(tmp_path / "probes")} == {"adapter", "beside"}
+    assert {file.module for file in coverage.read_probes(tmp_path / "probes")} == {
+        "adapter",
+        "beside",
+    }
 
 
 def test_a_target_that_is_not_to_be_counted_does_not_count_for_another_gate(tmp_path, monkeypatch):
@@ -214,7 +217,7 @@ def test_the_probes_of_this_package_are_in_every_kind_of_block():
 def test_a_file_that_the_target_removes_meanwhile_counts_for_nothing(module, tmp_path, monkeypatch):
     module()
     monkeypatch.setattr(coverage, "_files", lambda folder: [folder / "gone", *folder.iterdir()])
-    assert len(coverage.entered(tmp_path / "probes")) == 1
+    assert len(coverage.read_probes(tmp_path / "probes")) == 1
 
 
 def test_an_interval_shows_what_was_entered_in_it_and_takes_nothing_away(module, tmp_path):

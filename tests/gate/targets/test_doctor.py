@@ -115,7 +115,7 @@ def test_a_sound_adapter_has_no_fault(examined):
         (DeclaresMore, "observes", "'mood'; valid: "),
         (TakesAnyKey, "start", "accepts the unknown key no_such_key"),
         (WrongReason, "ALL-R04", "finished says length, expected eos"),
-        (AbortsTheEnded, "ALL-R03", "an abort of a request that has ended must change nothing"),
+        (AbortsTheEnded, "ALL-R03", "aborting a request that has ended must change nothing"),
     ],
 )
 def test_each_fault_of_an_adapter_is_told(examined, target, what, why):

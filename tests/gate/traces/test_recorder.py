@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from schedproof.gate.files.scenario_file import write_scenario
-from schedproof.gate.traces.recorder import Recorder, recorded
+from schedproof.gate.traces.recorder import Recorder, record_target
 from schedproof.model.faults import TargetFault, TargetHung
 from schedproof.model.target import ModelTarget
 
@@ -92,7 +92,7 @@ def test_a_full_disk_is_no_crash_of_the_scheduler():
 
 def test_without_a_file_the_target_is_asked_itself():
     target = ModelTarget()
-    with recorded(target, None) as asked:
+    with record_target(target, None) as asked:
         assert asked is target
 
 

@@ -18,7 +18,7 @@ from schedproof.gate.traces.run_events import (
     Stepped,
     Stopped,
 )
-from schedproof.gate.traces.trace_file import MAX_LINE, Source, opened_trace, read_trace
+from schedproof.gate.traces.trace_file import MAX_LINE, Source, open_trace, read_trace
 
 from ..trace_build import Line, bent, recorded, scenario, text, without_output_lens
 
@@ -109,7 +109,7 @@ def test_a_packed_file_is_read_up_to_where_it_is_cut(tmp_path):
     packed = gzip.compress(text(lines), mtime=0)
     for length, count in ((len(packed), 501), (len(packed) * 2 // 3, None)):
         (tmp_path / "t.gz").write_bytes(packed[:length])
-        with opened_trace(str(tmp_path / "t.gz")) as source:
+        with open_trace(str(tmp_path / "t.gz")) as source:
             seen = [*read_trace(source)]
         if count is None:
             cut = seen[-1]
@@ -124,7 +124,7 @@ def test_a_packed_file_that_is_damaged_is_one_line(tmp_path):
     packed = bytearray(gzip.compress(text(BEGIN), mtime=0))
     packed[-8] ^= 0xFF  # of the checksum
     (tmp_path / "t.gz").write_bytes(packed)
-    with opened_trace(str(tmp_path / "t.gz")) as source, pytest.raises(FileError) as error:
+    with open_trace(str(tmp_path / "t.gz")) as source, pytest.raises(FileError) as error:
         list(read_trace(source))
     assert "the compressed file is damaged" in str(error.value)
 
@@ -274,7 +274,7 @@ def test_a_name_is_shown_as_one_printable_line():
 )
 def test_a_file_that_cannot_be_read_is_one_line(name, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(FileError) as error, opened_trace(name):
+    with pytest.raises(FileError) as error, open_trace(name):
         pass
     assert str(error.value).startswith(message)
 

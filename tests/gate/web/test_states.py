@@ -15,7 +15,7 @@ from schedproof.gate.web.states import page_data, shown_run
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.solver.exploration.exploration import ExploreOptions
-from schedproof.solver.exploration.graph import drawn
+from schedproof.solver.exploration.graph import draw_graph
 from schedproof.spec.catalogue import load, select
 
 RULES = chosen_rules(load("spyre"), None, "documented")
@@ -24,7 +24,7 @@ RULES = chosen_rules(load("spyre"), None, "documented")
 
 @pytest.fixture(scope="module")
 def graph():
-    return drawn(
+    return draw_graph(
         ExploreOptions("documented", replace(LENGTHS, requests=2, limits=(6,))), RULES, 2_000
     )
 
@@ -123,7 +123,7 @@ def test_moves_are_told_in_the_words_of_clients(data):
 def test_clients_that_give_up_are_moves_too():
     [scope] = chosen_scopes(["aborts"], "spyre", "documented")
     options = ExploreOptions("documented", replace(scope, requests=1, limits=(12,)))
-    moves = page_data(drawn(options, RULES, 2_000), list(RULES))["moves"]
+    moves = page_data(draw_graph(options, RULES, 2_000), list(RULES))["moves"]
     words = {move["does"] for move in moves}
     assert "step; r0 is aborted inside the step" in words
     assert "step; r0 is aborted before the step" in words
@@ -131,7 +131,7 @@ def test_clients_that_give_up_are_moves_too():
 
 def test_what_is_cut_says_so_and_has_no_moves():
     options = ExploreOptions("documented", replace(LENGTHS, requests=2, limits=(6,)))
-    page = page_data(drawn(options, RULES, 50), list(RULES))
+    page = page_data(draw_graph(options, RULES, 50), list(RULES))
     assert page["cut"].startswith("cut: the first 50 states are drawn, at least ")
     unopened = {number for number, state in enumerate(page["states"]) if state.get("unopened")}
     assert unopened.isdisjoint(move["from"] for move in page["moves"])
@@ -142,7 +142,7 @@ def test_a_length_that_the_configuration_refuses_is_no_length_of_a_request():
     """At limit 6 the door takes no prompt of 7 tokens, which the menu has."""
     rules = chosen_rules(load("spyre"), None, "sound")
     [scope] = chosen_scopes(["sequential"], "spyre", "sound")
-    graph = drawn(ExploreOptions("sound", replace(scope, requests=2, limits=(6,))), rules, 200)
+    graph = draw_graph(ExploreOptions("sound", replace(scope, requests=2, limits=(6,))), rules, 200)
     page = page_data(graph, list(rules))
     staked = [rule for rule in page["rules"] if rule["verdict"] == "exercised"]
     assert len(staked) > 15

@@ -71,7 +71,7 @@ def test_a_prompt_of_one_token_that_is_loaded_keeps_its_block_while_it_waits():
     sequence = waiting(1, external=1)
     parked, rest = connector.park(config(**LOADS), Pool(8), sequence, (), 1)
     for _ in range(2):
-        parked, rest = connector.landed(config(**LOADS), rest, parked, ())
+        parked, rest = connector.finish_load(config(**LOADS), rest, parked, ())
         assert (parked.computed, len(parked.blocks)) == (0, 1)
 
 
@@ -263,8 +263,8 @@ def test_blocks_that_a_decision_on_its_way_writes_are_free_when_it_completes(ins
 
 def test_without_a_connector_they_are_free_at_once():
     flights: tuple[Flight, ...] = ({"a": Coming(0)},)
-    assert connector.written_still(flights, decoding("a", 5, 1))
-    assert not connector.written_still((), decoding("a", 5, 1))
+    assert connector.is_written(flights, decoding("a", 5, 1))
+    assert not connector.is_written((), decoding("a", 5, 1))
     computed = State(running=(decoding("a", 5, 1),), pool=pool(8, 1), in_flight=flights)
     kept = scheduler.abort(config(**LOADS, **AHEAD), computed, "a")
     freed = scheduler.abort(config(**AHEAD), computed, "a")

@@ -131,10 +131,13 @@ def test_a_worker_that_was_waited_for_is_fast_anew():
 def test_the_oldest_completes_where_the_queue_is_full_or_nothing_was_decided():
     first, second = {"a": Coming(0)}, {"a": Coming(1)}
     single, two = State(in_flight=(first,)), State(in_flight=(first, second))
-    assert in_flight.arrived(of(**PIPELINE), two, True) == (State(in_flight=(second,)), first)
-    assert in_flight.arrived(of(**PIPELINE), single, True) == (single, {})
-    assert in_flight.arrived(of(**PIPELINE), single, False) == (State(), first)
-    assert in_flight.arrived(of(**PIPELINE), State(), False) == (State(), {})
+    assert in_flight.complete_oldest(of(**PIPELINE), two, True) == (
+        State(in_flight=(second,)),
+        first,
+    )
+    assert in_flight.complete_oldest(of(**PIPELINE), single, True) == (single, {})
+    assert in_flight.complete_oldest(of(**PIPELINE), single, False) == (State(), first)
+    assert in_flight.complete_oldest(of(**PIPELINE), State(), False) == (State(), {})
 
 
 def test_a_decision_completes_early_so_many_times_in_a_row():
@@ -143,7 +146,7 @@ def test_a_decision_completes_early_so_many_times_in_a_row():
     for place in range(6):
         coming = {"a": Coming(place)}
         state = state._replace(in_flight=(*state.in_flight, coming))
-        state, flight = in_flight.arrived(of_fast, state, True)
+        state, flight = in_flight.complete_oldest(of_fast, state, True)
         done.append(flight.get("a", Coming(-1)).place)
     assert done == [0, 1, -1, 2, 3, -1]
     assert (len(state.in_flight), state.early) == (2, 0)
@@ -155,7 +158,7 @@ def test_a_token_is_promised_of_what_computes_all_that_is_known():
     ahead = decoding("ahead", 6, promised=1)._replace(computed=8)
     state = State(running=(chunk, last, ahead))
     scheduled = {"chunk": 4, "last": 4, "ahead": 1}
-    flight = scheduler.tokens_on_their_way(state.running, scheduled)
+    flight = scheduler.tokens_in_flight(state.running, scheduled)
     assert flight == {"chunk": None, "last": Coming(0), "ahead": Coming(ahead.generated + 1)}
     after = in_flight.set_off(of(**AHEAD), state.running, flight)
     assert [sequence.promised for sequence in after] == [0, 1, 2]
@@ -184,8 +187,8 @@ def test_what_has_nothing_to_compute_is_passed_over(keys, promised, generated, p
 
 
 def test_a_promise_is_kept_once_and_none_is_left_after_a_preemption():
-    assert in_flight.delivered(waiting(4, promised=2), Coming(0)).promised == 1
-    assert in_flight.delivered(waiting(4), Coming(0)).promised == 0
+    assert in_flight.deliver(waiting(4, promised=2), Coming(0)).promised == 1
+    assert in_flight.deliver(waiting(4), Coming(0)).promised == 0
 
 
 def test_a_block_is_found_as_soon_as_its_last_token_is_known():

@@ -15,7 +15,7 @@ from schedproof.solver.exploration.scheduler_space import (
     WASTE_IN_LINE,
     SchedulerSpace,
     Wait,
-    alike,
+    group_by_step,
     never_ends,
     waits_too_long,
 )
@@ -96,7 +96,7 @@ def test_configurations_that_decide_alike_are_together():
         asked.append(member)
         return Stepped(None, {"fits": member >= 5}, True)
 
-    assert [*alike(tuple(range(8)), at)] == [(0, 1, 2, 3), (4,), (5,), (6, 7)]
+    assert [*group_by_step(tuple(range(8)), at)] == [(0, 1, 2, 3), (4,), (5,), (6, 7)]
     assert asked.count(2) == 0
 
 
@@ -107,7 +107,7 @@ def test_configurations_that_do_not_read_the_limit_are_asked_once():
         asked.append(member)
         return Stepped(None, {}, False)
 
-    assert [*alike((3, 4, 5), at)] == [(3, 4, 5)]
+    assert [*group_by_step((3, 4, 5), at)] == [(3, 4, 5)]
     assert asked == [3]
 
 

@@ -11,7 +11,7 @@ from schedproof.model.observation import Step
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.solver.exploration.exploration import Exploration, ExploreOptions
-from schedproof.solver.exploration.graph import drawn
+from schedproof.solver.exploration.graph import draw_graph
 from schedproof.spec.catalogue import load
 
 MOST = 2_000
@@ -29,7 +29,7 @@ VLLM = asked("vllm", "documented", "slots", 2, 4)
 
 def graph_of(question, most=MOST):
     rules = chosen_rules(load(question.scope.system), None, question.revision)
-    return drawn(question, rules, most)
+    return draw_graph(question, rules, most)
 
 
 @pytest.mark.slow

@@ -70,8 +70,8 @@ def test_what_keeps_its_promises_is_inconclusive_when_the_time_is_over(run, rule
 
 
 def test_the_same_net_catches_the_same():
-    cast = vectorized.read_cast("SPY-R07", "documented", TIGHT[1::2])
-    first, again = (vectorized.cast_net(cast, 0) for _ in range(2))
+    cast = vectorized.read_search("SPY-R07", "documented", TIGHT[1::2])
+    first, again = (vectorized.run_net(cast, 0) for _ in range(2))
     assert first is not None
     assert first == again
     assert cast.runs == 512

@@ -13,7 +13,7 @@ from schedproof.gate.targets.vllm.observation import SchedulerView
 from schedproof.gate.targets.vllm.recorder import (
     NOT_IN_SCENARIOS,
     RecordEnds,
-    changed,
+    block_changes,
     config_of,
     request_of,
 )
@@ -303,7 +303,7 @@ def test_blocks_that_a_decision_in_flight_may_write_stay_with_their_request():
     ],
 )
 def test_a_step_says_how_blocks_changed(now, changes):
-    assert changed({"a": [1, 2]}, now) == changes
+    assert block_changes({"a": [1, 2]}, now) == changes
 
 
 @pytest.mark.parametrize("shape", shapes_of("vllm"))

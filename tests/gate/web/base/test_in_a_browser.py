@@ -15,7 +15,7 @@ from schedproof.gate.web.step.server import Server
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.solver.exploration.exploration import ExploreOptions
-from schedproof.solver.exploration.graph import drawn
+from schedproof.solver.exploration.graph import draw_graph
 from schedproof.spec.catalogue import load, select
 
 from ... import reported
@@ -47,7 +47,7 @@ def graph_page(tmp_path_factory):
 
 def written(file, most):
     [scope] = chosen_scopes(["lengths"], "spyre", "documented")
-    graph = drawn(
+    graph = draw_graph(
         ExploreOptions("documented", replace(scope, requests=2, limits=(6,))), RULES, most
     )
     data = page_data(graph, RULES)

@@ -4,7 +4,7 @@ from functools import cache
 from typing import Any
 
 from schedproof.gate.corpus.folder import builtin_scenarios
-from schedproof.gate.web.show.recording import RecordedRun, recorded
+from schedproof.gate.web.show.recording import RecordedRun, record_run
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.model.target import Reply
@@ -40,7 +40,7 @@ def admission() -> RecordedRun:
         )
         for row in shown["generator_requests"]
     )
-    return recorded(
+    return record_run(
         of("spyre", "documented", requests, **golden_tables.config_of(shown)), name="admission"
     )
 
@@ -55,7 +55,7 @@ def jumps() -> RecordedRun:
         for end in [row["generated_at_end"]]
     )
     config = golden_tables.config_of(shown) | {"max_batch_tkv": 2048}
-    return recorded(of("spyre", "documented", requests, **config), name="jumps")
+    return record_run(of("spyre", "documented", requests, **config), name="jumps")
 
 
 @cache
@@ -64,14 +64,14 @@ def volume() -> RecordedRun:
     long = [request(f"r{n}", 0, 2000 + n * 7 % 64, 2100) for n in range(31)]
     requests = (*long, request("r31", 0, 1, 1984))
     rules = select(load("spyre"), ["SPY-R07", "SPY-R26"])
-    return recorded(of("spyre", "documented", requests), rules=rules, name="volume")
+    return record_run(of("spyre", "documented", requests), rules=rules, name="volume")
 
 
 @cache
 def pauses() -> RecordedRun:
     """A batch that 2.5.2 pauses."""
     crowd = [request(name, 0, 12, 30) for name in "abcd"]
-    return recorded(scenario(*crowd, revision="2.5.2", max_batch_tkv=64), name="pauses")
+    return record_run(scenario(*crowd, revision="2.5.2", max_batch_tkv=64), name="pauses")
 
 
 @cache
@@ -82,14 +82,14 @@ def preemption() -> RecordedRun:
         for name, published in builtin_scenarios("vllm").items()
         if name == "preempted-before-it-was-computed.json"
     ]
-    return recorded(known, name="preemption")
+    return record_run(known, name="preemption")
 
 
 @cache
 def odd_names() -> RecordedRun:
     """Names that mean something to who draws them, and one that is longer than its place."""
     odd = ("$x$", "%{y}", "<b>&amp;</b>", "long" * 40)
-    return recorded(scenario(*(request(name, 0, 3, 3) for name in odd)), name="names")
+    return record_run(scenario(*(request(name, 0, 3, 3) for name in odd)), name="names")
 
 
 class Crashes(Toy):
@@ -108,7 +108,7 @@ class Crashes(Toy):
 @cache
 def crash() -> RecordedRun:
     """A target that raises."""
-    return recorded(scenario(), Crashes(), name="crash")
+    return record_run(scenario(), Crashes(), name="crash")
 
 
 class Late(Toy):
@@ -126,4 +126,4 @@ class Late(Toy):
 def parted() -> RecordedRun:
     """A target that decides as its model, and then does not."""
     rules = select(load("spyre"), ["ALL-R07"])
-    return recorded(scenario(revision="2.1.2"), Late(), rules, name="parted")
+    return record_run(scenario(revision="2.1.2"), Late(), rules, name="parted")

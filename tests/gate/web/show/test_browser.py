@@ -6,7 +6,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from schedproof.gate.corpus.folder import builtin_scenarios
-from schedproof.gate.web.show.recording import recorded
+from schedproof.gate.web.show.recording import record_run
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.lockstep import differing
 from schedproof.spec.catalogue import load, select
@@ -315,7 +315,7 @@ def test_where_a_limit_is_exceeded_by_little_the_axis_is_cut_and_says_so(show):
 def test_a_batch_that_is_longer_than_the_page_opens_at_its_last_blocks(show):
     scenario = builtin_scenarios("spyre")["late-arrivals-before-961.json"]
     rules = select(load("spyre"), ["SPY-R07"])
-    run = recorded(scenario, ModelTarget(), rules, name="late")
+    run = record_run(scenario, ModelTarget(), rules, name="late")
     tab = show(run)
     zoom = tab.locator("#zoom")
     assert zoom.text_content() == "the axis begins at 25,280: show the whole batch"

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from schedproof.gate.console.step_lines import one_line
 from schedproof.gate.web.show.following import Changes, Line
-from schedproof.gate.web.show.page import opens_at, pack, page
-from schedproof.gate.web.show.recording import recorded
+from schedproof.gate.web.show.page import first_step_shown, pack, page
+from schedproof.gate.web.show.recording import record_run
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
@@ -135,14 +135,14 @@ def test_stakes_are_those_that_a_replay_counts():
 
 @pytest.mark.slow
 def test_a_page_opens_where_a_rule_broke_or_a_request_lost_its_place_or_at_the_first_step():
-    assert opens_at(runs.volume()) == runs.volume().broken[0].step
+    assert first_step_shown(runs.volume()) == runs.volume().broken[0].step
     first = next(
         happening for happening in runs.preemption().happenings() if happening.what == "preempted"
     )
-    assert opens_at(runs.preemption()) == first.step > 0
-    assert opens_at(runs.admission()) == 0
+    assert first_step_shown(runs.preemption()) == first.step > 0
+    assert first_step_shown(runs.admission()) == 0
     # A crash has no step of its own: the last one that there is.
-    assert (runs.crash().broken[0].step, opens_at(runs.crash())) == (3, 2)
+    assert (runs.crash().broken[0].step, first_step_shown(runs.crash())) == (3, 2)
 
 
 @pytest.mark.slow
@@ -161,7 +161,7 @@ def test_a_page_loads_nothing_and_is_small():
 
 def test_the_same_run_gives_the_same_page():
     run = runs.preemption()
-    assert pack(recorded(run.scenario)) == pack(run)
+    assert pack(record_run(run.scenario)) == pack(run)
 
 
 def test_names_of_others_are_text():
@@ -169,7 +169,7 @@ def test_names_of_others_are_text():
         Request(id=name, arrival=0, prompt=((name, 3),), max_tokens=3) for name in HOSTILE
     )
     hostile = Scenario(system="spyre", revision="sound", config=SMALL, requests=requests)
-    run = recorded(hostile, name="</title><script>alert(1)</script>\n")
+    run = record_run(hostile, name="</title><script>alert(1)</script>\n")
     text = page(run)
     assert "<script>alert(1)" not in text
     assert "<title>&lt;/title&gt;&lt;script&gt;alert(1)&lt;/script&gt; </title>" in text

@@ -4,10 +4,10 @@ import gzip
 
 import pytest
 
-from schedproof.gate.traces.trace_file import opened_trace
-from schedproof.gate.web.show.page import plain
-from schedproof.gate.web.show.recording import recorded as made
-from schedproof.gate.web.show.recording import recorded_trace
+from schedproof.gate.traces.trace_file import open_trace
+from schedproof.gate.web.show.page import page_data
+from schedproof.gate.web.show.recording import record_run as made
+from schedproof.gate.web.show.recording import record_trace
 from schedproof.model.errors import InputError
 
 from ...trace_build import (
@@ -23,8 +23,8 @@ from ...trace_build import (
 
 
 def shown(path, **options):
-    with opened_trace(str(path)) as source:
-        return recorded_trace(source, **options)
+    with open_trace(str(path)) as source:
+        return record_trace(source, **options)
 
 
 SAME = ("steps", "ids", "of", "run", "queues", "blocks", "happenings", "projected", "refused")
@@ -35,7 +35,7 @@ def test_a_trace_shows_what_its_scenario_does(tmp_path, revision):
     requests = (*THREE, request("d", 4, 9, 5, abort_at=7))
     asked = scenario(*requests, revision=revision)
     read = shown(written(tmp_path / "t", recorded(asked)))
-    data, expected = plain(read), plain(made(asked))
+    data, expected = page_data(read), page_data(made(asked))
     assert {key: data[key] for key in SAME} == {key: expected[key] for key in SAME}
     assert read.broken == []
 
@@ -48,7 +48,7 @@ def test_lengths_that_nobody_said_are_read_from_the_end(tmp_path):
         3,
         4,
     ]
-    assert plain(read)["projected"] == plain(made(asked))["projected"]
+    assert page_data(read)["projected"] == page_data(made(asked))["projected"]
 
 
 def test_a_packed_trace_of_several_runs_shows_the_one_that_breaks_a_rule(tmp_path):
@@ -60,14 +60,14 @@ def test_a_packed_trace_of_several_runs_shows_the_one_that_breaks_a_rule(tmp_pat
     assert read.broken[0].rule == "ALL-R03"
     assert len(read.steps) == 4
     assert read.notes[0].startswith(f"run 2 of the trace, from line {len(lines) + 1} to line ")
-    assert "ghost" in plain(read)["ids"]
+    assert "ghost" in page_data(read)["ids"]
 
 
 def test_a_trace_that_leaves_its_model_has_the_models_step_beside_it(tmp_path):
     lines = recorded(scenario(revision="2.1.2"))
     wrong = bent(lines, 5, lambda step: step.update(tkv=(step["tkv"] or 0) + 1))
-    with opened_trace(str(written(tmp_path / "t", wrong))) as source:
-        read = recorded_trace(source, rules=["ALL-R07"])
+    with open_trace(str(written(tmp_path / "t", wrong))) as source:
+        read = record_trace(source, rules=["ALL-R07"])
     assert (read.broken[0].rule, read.broken[0].step) == ("ALL-R07", 5)
     assert read.expected is not None
     assert read.expected.tkv == (read.steps[-1].tkv or 0) - 1

@@ -288,7 +288,7 @@ def test_a_request_does_not_start_from_what_failed_to_load():
 def test_a_load_brings_all_its_tokens_unless_it_fails_before_their_end(fails_at, brought):
     account = request("a", 6, external=6, load_fails_at=fails_at)
     config = before(account).config
-    assert history_of_loads.brought(config, account) == brought
+    assert history_of_loads.tokens_loaded(config, account) == brought
 
 
 def test_where_it_starts_after_a_preemption_is_a_question_of_what_blocks_hold():
