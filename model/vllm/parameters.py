@@ -267,7 +267,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     @cached_property
     def hits_inside(self) -> bool:
         """Return whether a prefix hit may end inside a block."""
-        return self.match_unit < self.block_size
+        return bool(self.prefix_match_unit) and self.match_unit < self.block_size
 
     @cached_property
     def leaves_every_state(self) -> bool:

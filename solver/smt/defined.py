@@ -10,6 +10,7 @@ Python would use, whatever names they have in the text.
 """
 
 import ast
+import builtins
 from bisect import insort
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -24,7 +25,9 @@ from .kinds import (
     MIXED,
     NOTHING,
     NUMBER,
+    PLAIN,
     Kind,
+    Known,
     annotated,
     is_within,
     join,
@@ -35,6 +38,7 @@ from .kinds import (
 )
 from .loops import carried_by, made_here, name_of, source_of, tree_of
 from .on_symbols import REPLACED
+from .rewriting import REWRITTEN
 
 
 @dataclass
@@ -51,6 +55,8 @@ class Definitions:
             the next, as a lemma proves.
         hidden: the fields of any value that code which the proof replaces may read.
         entered: the modules of all functions that are called.
+        counts_down: the functions in which a place in a list may be used to count the items that
+            are still to come, as a lemma proves.
     """
 
     fields: Mapping[tuple[type, str], Kind]
@@ -60,13 +66,14 @@ class Definitions:
     carried: Collection[str]
     free: Collection[str] = ()
     hidden: Collection[str] = ()
+    counts_down: Collection[str] = ()
     entered: dict[CodeType, str] = field(default_factory=dict)
     loose: bool = False
     nested: int = 0  # the loops around the current statement, and the most of them so far
     deepest: int = 0
     ways: int = 0  # in which, so far, code could find out that there is one more item
     _results: dict[tuple[Any, ...], tuple[Kind, int, int]] = field(default_factory=dict)
-    _running: list[CodeType] = field(default_factory=list)
+    _running: list[CodeType | ast.AST] = field(default_factory=list)
 
     def call(self, function: Any, *given: Kind, **named: Kind) -> tuple[Kind, int, int]:
         """Return the kind of a function's result, how deep its loops are nested, and in how many
@@ -101,6 +108,15 @@ class Definitions:
             self._running.pop()
         return self._results[key]
 
+    def within(self, scope: Scope, tree: ast.FunctionDef) -> Kind:
+        """Return the kind of the result of a function within another one."""
+        if tree in self._running:
+            raise scope.refused(tree, "recursion")
+        self._running.append(tree)
+        result = Body(scope).run(tree)
+        self._running.pop()
+        return result
+
     def field_of(self, owner: type, name: str) -> Kind | None:
         for each in owner.__mro__:
             if (each, name) in self.fields:
@@ -111,16 +127,18 @@ class Definitions:
 
 @dataclass
 class Body:
-    """The statements of a function. `returned` collects the kinds of the values that it returns."""
+    """The statements of a function. `returned` collects the kinds of its results, and `left` the
+    kinds of variables where a turn of the current loop ends early."""
 
     scope: Scope
     returned: list[Kind] = field(default_factory=list)
+    left: list[dict[str, Kind]] = field(default_factory=list)
 
     def run(self, tree: ast.FunctionDef) -> Kind:
         """Follow the function, and return the kind of its result."""
         code, scope = self.scope.function.__code__, self.scope.function.__globals__
         names = {*code.co_varnames, *code.co_freevars, *code.co_cellvars}
-        own = {*REPLACED, "dict"} & (names | scope.keys()) | {"insort"} & names
+        own = {*REPLACED, *REWRITTEN, "dict", "list"} & (names | scope.keys()) | {"insort"} & names
         if own:
             raise self.scope.refused(tree, f"another {min(own)} than Python's")
         decorators = {*map(ast.unparse, tree.decorator_list)}
@@ -149,12 +167,18 @@ class Body:
             case ast.Return(value=value):
                 self.returned.append(NOTHING if value is None else self.scope.lasting(value))
                 return False
-            case ast.Expr(value=ast.Constant(value=str())) | ast.Pass():
+            case ast.Expr(value=ast.Constant(value=str())) | ast.Pass() | ast.AnnAssign(value=None):
                 pass
+            case ast.FunctionDef(name=name) if not self.scope.of.nested:
+                self.scope.kinds[name] = Kind("local", (Known(node),))
             case ast.Expr(value=ast.Call() as call):
                 self.change(call)
-            case ast.Assign(targets=[target], value=value):
-                self.scope.assign(target, self.scope.lasting(value))
+            case ast.Assign(targets=targets, value=value):
+                kind = self.scope.lasting(value)
+                if targets[1:] and kind not in PLAIN:  # a list would have two names
+                    raise self.scope.refused(node)
+                for target in targets:
+                    self.scope.assign(target, kind)
             case ast.AnnAssign(target=target, value=ast.expr() as value):
                 self.scope.assign(target, self.scope.lasting(value))
             case ast.AugAssign(target=ast.Name() as target):
@@ -168,20 +192,23 @@ class Body:
                 item = self.scope.item(node.iter)
                 self.scope.deepen(node, 1)
                 self.scope.add(1)
-                ways = self.scope.of.ways
+                ways, outside = self.scope.of.ways, self.left
                 for _ in range(2):  # the second time, with what the first turn has set
-                    self.scope.of.ways, before = ways, dict(self.scope.kinds)
+                    self.scope.of.ways, before, self.left = ways, dict(self.scope.kinds), []
                     self.scope.assign(node.target, item)
                     self.block(node.body)
-                    self.merge(before)
+                    for kinds in (before, *self.left):
+                        self.merge(kinds)
+                self.left = outside
                 self.scope.of.nested -= 1
-            case ast.Continue():
-                return False
-            case ast.Break() if self.scope.loose:
+            case ast.Continue() | ast.Break():
+                self.left.append(dict(self.scope.kinds))
                 return False
             case ast.Raise(exc=ast.Call(func=func, args=args, keywords=[]), cause=None):
                 kind = self.scope.value(func)
                 of = kind.of[0].value if kind.name == "known" else None
+                if kind.name == "builtin":
+                    of = getattr(builtins, kind.of[0])
                 if not (isinstance(of, type) and issubclass(of, Exception)):
                     raise self.scope.refused(node)
                 for each in args:

@@ -301,7 +301,8 @@ def paths(
     With `quick`, definitions (for example of quotients) are ignored when checking whether a branch
     is possible. This is much faster, but also yields some paths that no numbers can take. If the
     result is a comparison, it is decided as well. The facts of `numbers` hold on every path. Paths
-    that read the unknown part of a sequence are left out.
+    that read the unknown part of a sequence are left out, and so are paths that end in an
+    exception, for example of an `assert`, if no numbers can take them.
 
     Raise TooManyPathsError if there are more than MOST_PATHS, or if a path does not end.
     """
@@ -315,6 +316,10 @@ def paths(
         try:
             result = code(run)
         except BeyondPrefixError:
+            result = _NO_RESULT
+        except Exception:
+            if not numbers.always(z3.Not(z3.And(*run.conditions, True))):
+                raise
             result = _NO_RESULT
         if isinstance(result, Truth):
             result = bool(result)

@@ -2,9 +2,10 @@
 
 import ast
 import builtins
+import dataclasses
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from types import FunctionType
@@ -15,11 +16,17 @@ import msgspec
 from .execution import UndecidedError
 from .kinds import (
     HIDDEN,
+    KEYED,
+    LISTING,
+    LOOSE,
+    LOOSE_BUILTINS,
+    LOOSE_METHODS,
     MESSAGE,
     MIXED,
     NAME,
     NOTHING,
     NUMBER,
+    PLAIN,
     TRUTH,
     Kind,
     Known,
@@ -36,24 +43,21 @@ from .kinds import (
     kind_of,
     many,
     of_model,
+    place_in,
     record,
     result_of,
     result_of_builtin,
     row,
     stream,
 )
-from .loops import name_of
+from .loops import counted, made_here, name_of
 from .memory import PACKAGE
+from .rewriting import parameters
 
 MOST_NESTED = 3  # loops in loops; with n of them, code can find out whether there are n + 1 items
-# What code that the proof replaces may do besides. It may look at everything.
-LOOSE: tuple[type[ast.AST], ...] = (
-    *(ast.Subscript, ast.Slice, ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.IfExp),
-    *(ast.Attribute, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.Starred),
-)
-LOOSE_BUILTINS = {"range", "sum", "enumerate", "set", "dict", "tuple", "list", "len", "min"}
-LOOSE_BUILTINS |= {"reversed"}
-LOOSE_METHODS = {"get", "items", "_replace", "name"}
+# A loop in another one counts as many, because with remainders it could ask whether each request is
+# followed by another.
+WITHIN = 5
 
 
 @dataclass
@@ -64,6 +68,8 @@ class Scope:
         of: what the proof defines (`smt.defined.Definitions`).
         loose: whether the proof replaces the function, or a function that calls it.
         made: the variables that hold lists and dicts which the function has just made.
+        inner: the variables of the comprehensions and lambdas around the current expression.
+        varying: the variables that are set in a loop.
     """
 
     of: Any
@@ -72,6 +78,8 @@ class Scope:
     loose: bool
     kinds: dict[str, Kind]
     made: set[str]
+    inner: set[str] = field(default_factory=set)
+    varying: set[str] = field(default_factory=set)
 
     def refused(self, node: ast.AST, why: str = "") -> UndecidedError:
         file = self.function.__globals__["__name__"].removeprefix(f"{PACKAGE}.").replace(".", "/")
@@ -89,6 +97,7 @@ class Scope:
     def deepen(self, node: ast.AST, by: int) -> None:
         """Record that the code at `node` is inside `by` more loops. Raise UndecidedError if too
         many loops are nested."""
+        self.add(WITHIN if by and self.of.nested else 0)
         self.of.nested += by
         self.of.deepest = max(self.of.deepest, self.of.nested)
         if self.of.deepest > MOST_NESTED and not self.loose:
@@ -98,6 +107,7 @@ class Scope:
         match target:
             case ast.Name():
                 self.kinds[target.id] = kind
+                self.varying |= {target.id} if self.of.nested else set()
             case ast.Tuple(elts=parts):
                 for part, own in zip(parts, self.parts(target, kind), strict=True):
                     self.assign(part, own)
@@ -132,6 +142,7 @@ class Scope:
         """Return the kind of the items over which a loop runs."""
         kind = self.value(node)
         item = HIDDEN if kind == HIDDEN and self.loose else item_of(kind)
+        self.add(len(kind.of) if kind.name == "row" else 0)
         if item == MIXED:
             raise self.refused(node)
         return item
@@ -139,7 +150,7 @@ class Scope:
     def lasting(self, node: ast.expr) -> Kind:
         """Return the kind of an expression whose value the code stores."""
         kind = self.value(node)
-        if kind.name == "stream" and not self.loose:
+        if kind.name == "local" or (kind.name == "stream" and not self.loose):
             raise self.refused(node)
         return kind
 
@@ -162,7 +173,7 @@ class Scope:
         if (
             self.loose
             and isinstance(node, LOOSE)
-            and not isinstance(node, ast.Attribute | ast.Tuple)
+            and not isinstance(node, ast.Attribute | ast.Tuple | ast.IfExp)
         ):
             return MIXED
         match node:
@@ -179,9 +190,12 @@ class Scope:
                 return self.attribute(node, kind, name)
             case ast.Tuple() | ast.List():
                 return self.display(node)
-            case ast.Dict(keys=keys, values=values) if None not in keys:
-                same = all(self.value(cast(ast.expr, key)) == NAME for key in keys)
-                return by_id(join(*map(self.lasting, values))) if same else MIXED
+            case ast.Dict(keys=keys, values=values):
+                same = all(key is None or self.value(key) == NAME for key in keys)
+                items = [*zip(keys, map(self.lasting, values), strict=True)]
+                same = same and all(key or kind.name == "by id" for key, kind in items)
+                parts = (kind if key else kind.of[0] for key, kind in items if same)
+                return by_id(join(*parts)) if same else MIXED
             case ast.ListComp() | ast.GeneratorExp() | ast.SetComp() | ast.DictComp():
                 return self.comprehension(node)
             case ast.Call():
@@ -189,12 +203,14 @@ class Scope:
             case ast.JoinedStr(values=values):
                 for part in values:
                     if isinstance(part, ast.FormattedValue):
-                        self.value(part.value)
-                        if part.format_spec is not None or part.conversion != -1:
+                        is_plain = self.value(part.value) in PLAIN  # others may have a `__repr__`
+                        if not is_plain or part.format_spec is not None:
                             return MIXED
                 return MESSAGE
             case ast.BinOp(left=left, op=operator, right=right):
                 first, second = self.value(left), self.value(right)
+                if second.name == "place":
+                    return NUMBER if self.counts_down(node, second) else MIXED
                 self.add(sum(1 + len(kind.of) for kind in (first, second) if kind.name == "row"))
                 return result_of(operator, first, second)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
@@ -250,6 +266,11 @@ class Scope:
             return self.follow(node, found.fget, kind)
         return Kind("method", (Known(found), kind)) if isinstance(found, FunctionType) else MIXED
 
+    def counts_down(self, node: ast.BinOp, place: Kind) -> bool:
+        """Return whether the code counts the items that are still to come, as a lemma defines."""
+        text, names = counted(node)
+        return text in place.of and not names & self.varying and self.name in self.of.counts_down
+
     def display(self, node: ast.Tuple | ast.List) -> Kind:
         is_starred = any(isinstance(each, ast.Starred) for each in node.elts)
         if is_starred or isinstance(node, ast.List):
@@ -264,17 +285,18 @@ class Scope:
     def comprehension(
         self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp
     ) -> Kind:
-        before, targets = dict(self.kinds), set[str]()
+        before, targets, inner = dict(self.kinds), set[str](), self.inner
         for part in node.generators:
             self.assign(part.target, self.item(part.iter))
             targets |= {each.id for each in ast.walk(part.target) if isinstance(each, ast.Name)}
+            self.inner = inner | targets
             self.deepen(node, 1)
             self.add(1)
             for test in part.ifs:
                 self.condition(test)
         of = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
         kinds = [self.lasting(each) for each in of]
-        self.kinds = before
+        self.kinds, self.inner = before, inner
         self.of.nested -= len(node.generators)
         read = {each.id for part in of for each in ast.walk(part) if isinstance(each, ast.Name)}
         if not (targets & read or self.loose):
@@ -303,14 +325,22 @@ class Scope:
 
     def called(self, node: ast.Call) -> Kind:
         func = node.func
-        is_sort = isinstance(func, ast.Name) and self.named(func) == Kind("builtin", ("sorted",))
-        if is_sort and len(node.args) == 1:
-            return self.sorted(node, node.args[0])
+        own = self.named(func) if isinstance(func, ast.Name) else MIXED
+        keyed = own.name == "builtin" and own.of[0] in KEYED
+        has_key = any(option.arg == "key" for option in node.keywords)
+        if keyed and (has_key or own.of == ("sorted",)) and len(node.args) == 1:
+            ordered = self.sorted(node, node.args[0])
+            return ordered if own.of == ("sorted",) else item_of(ordered)
         if isinstance(func, ast.Attribute) and not self.is_module(func.value):
             kind = self.method(node, func)
             if kind is not None:
                 return kind
-        given = [self.value(each) for each in node.args]  # a starred argument is refused
+        given = list[Kind]()
+        for each in node.args:
+            kind = self.value(each.value if isinstance(each, ast.Starred) else each)
+            if isinstance(each, ast.Starred) and kind.name != "row":
+                return MIXED
+            given += kind.of if isinstance(each, ast.Starred) else [kind]
         named = dict[str, Kind]()
         for option in node.keywords:
             kind = self.value(option.value)
@@ -336,18 +366,18 @@ class Scope:
         if kind.name == "builtin":
             if self.loose and kind.of[0] in LOOSE_BUILTINS:
                 return HIDDEN
-            options = {option.arg: ast.unparse(option.value) for option in node.keywords}
-            zips = kind.of[0] == "zip"
-            right = options == ({"strict": "True"} if zips else {})
-            return result_of_builtin(kind.of[0], given) if right else MIXED
-        if any(each.name == "stream" for each in (*given, *named.values())) and not self.loose:
+            return self.builtin(node, kind.of[0], given, named)
+        arguments = {each.name for each in (*given, *named.values())}
+        if "local" in arguments or ("stream" in arguments and not self.loose):
             return MIXED
+        if kind.name == "local":
+            return self.local(node, kind.of[0].value, given, named)
         if kind.name == "method":
             return self.follow(node, kind.of[0].value, kind.of[1], *given, **named)
         value = kind.of[0].value if kind.name == "known" else None
         if value is partial and given and not named:
             return Kind("applied", tuple(given))
-        if value is msgspec.structs.replace and len(given) == 1:
+        if value in (msgspec.structs.replace, dataclasses.replace) and len(given) == 1:
             return self.replaced(node, given[0], named)
         if is_record(value):
             return self.constructed(node, value, given, named)
@@ -356,6 +386,41 @@ class Scope:
         call = vars(type(value)).get("__call__")
         is_own = isinstance(call, FunctionType) and of_model(type(value).__module__)
         return self.follow(node, call, kind, *given, **named) if is_own else MIXED
+
+    def builtin(
+        self, node: ast.Call, name: str, given: list[Kind], named: Mapping[str, Kind]
+    ) -> Kind:
+        result = result_of_builtin(name, given)
+        if name in LISTING:
+            self.add(sum(len(kind.of) for kind in given if kind.name == "row"))
+        match name, [*named.values()]:
+            case _, []:
+                pass
+            case "zip", [kind] if {*named} == {"strict"} and kind == TRUTH:
+                pass
+            case "max" | "min", [kind] if {*named} == {"default"}:
+                return NUMBER if result == kind == NUMBER else MIXED
+            case _:
+                return MIXED
+        if name == "enumerate" and result != MIXED:
+            return stream(row(place_in(node.args[0]), result.of[0].of[1]))
+        return result
+
+    def local(
+        self, node: ast.AST, function: Any, given: list[Kind], named: Mapping[str, Kind]
+    ) -> Kind:
+        """Return the kind of the result of a function within this one. It reads the variables of
+        this one as they are when it is called."""
+        names = parameters(function)
+        read = {each.id for each in ast.walk(function) if isinstance(each, ast.Name)}
+        kinds = dict(zip(names or (), given, strict=False)) | dict(named)
+        if names is None or len(given) + len(named) != len(names) or kinds.keys() != {*names}:
+            return MIXED
+        if read - {*names} & self.inner:  # it does not mean the variable of a comprehension
+            return MIXED
+        name, made = f"{self.name}.<locals>.{function.name}", made_here(function)
+        scope = Scope(self.of, self.function, name, self.loose, self.kinds | kinds, made)
+        return cast(Kind, self.of.within(scope, function))
 
     def constructed(
         self, node: ast.AST, of: Any, given: list[Kind], named: Mapping[str, Kind]
@@ -371,6 +436,8 @@ class Scope:
     def replaced(self, node: ast.AST, kind: Kind, named: Mapping[str, Kind]) -> Kind:
         """Return the kind of a record with these fields. Each value must have the kind of its
         field."""
+        if kind.name == "record":
+            check_class(kind.of[0])
         for name, own in named.items():
             due = self.of.field_of(kind.of[0], name) if kind.name == "record" else None
             may_change = self.loose and name in self.of.free
@@ -400,24 +467,33 @@ class Scope:
         if kind.name == "by id" and func.attr == "get":
             right = given[:1] == [NAME] and len(given) < 3 and not node.keywords
             return join(*kind.of, *given[1:], NOTHING) if right else MIXED
+        if kind.name == "by id" and func.attr in ("keys", "values", "items") and not given:
+            both = {"keys": NAME, "values": kind.of[0], "items": row(NAME, kind.of[0])}
+            return stream(both[func.attr]) if item_of(kind) == NAME else MIXED
         return None
 
     def sorted(self, call: ast.Call, of: ast.expr) -> Kind:
         """Return the kind of a sorted list. Its items, or their keys, must be numbers."""
         options = {option.arg: option.value for option in call.keywords}
-        item = item_of(self.value(of), once=False)
+        item = self.item(of)
         reverse = options.get("reverse")
-        if not options.keys() <= {"key", "reverse"} or item == MIXED:
+        if not options.keys() <= {"key", "reverse"}:
             raise self.refused(call)
         if reverse is not None and self.value(reverse) != TRUTH:
             raise self.refused(call)
         key, sort_by = item, options.get("key")
         if isinstance(sort_by, ast.Lambda):
-            before = dict(self.kinds)
+            before, inner = dict(self.kinds), self.inner
             self.kinds |= {each.arg: item for each in sort_by.args.args}
+            self.inner = inner | {each.arg for each in sort_by.args.args}
             self.add(1)
+            self.deepen(call, 1)
             key = self.value(sort_by.body)
-            self.kinds = before
-        if not can_sort(key) or (sort_by is not None and not isinstance(sort_by, ast.Lambda)):
+            self.of.nested -= 1
+            self.kinds, self.inner = before, inner
+        elif sort_by is not None:
+            self.add(1)
+            key = self.apply(call, self.value(sort_by), [item], {})
+        if not can_sort(key):
             raise self.refused(call)
         return many(item)

@@ -6,6 +6,7 @@ lists.
 """
 
 import ast
+import dataclasses
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,20 @@ MESSAGE = Kind("message")  # a text that may contain numbers; code may only pass
 HIDDEN = Kind("hidden")  # symbols do not show it; code may only pass it on
 NOTHING, EMPTY = Kind("None"), Kind("no item")
 MIXED = Kind("mixed")  # of different kinds; code must not use it
+PLAIN = (NUMBER, TRUTH, NAME, TEXT, MESSAGE, NOTHING)  # nothing can change these values
+
+
+# What code that the proof replaces may do besides. It may look at everything.
+LOOSE: tuple[type[ast.AST], ...] = (
+    *(ast.Subscript, ast.Slice, ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.IfExp),
+    *(ast.Attribute, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.Starred),
+)
+LOOSE_BUILTINS = {"range", "sum", "enumerate", "set", "dict", "tuple", "list", "len", "min"}
+LOOSE_BUILTINS |= {"reversed", "max", "any", "all", "zip", "next", "abs", "divmod", "bool"}
+# Functions that make a list of as many items as they are given.
+LISTING = {"zip", "list", "tuple", "reversed", "enumerate", "set", "frozenset", "dict"}
+KEYED = {"sorted", "max", "min"}
+LOOSE_METHODS = {"get", "items", "_replace", "name"}
 
 
 def many(item: Kind) -> Kind:
@@ -49,6 +64,20 @@ def stream(item: Kind) -> Kind:
     """Return the kind of items that code can iterate over only once, at the point where they are
     made."""
     return Kind("stream", (item,))
+
+
+def place(lists: tuple[str, ...] = ()) -> Kind:
+    """Return the kind of a place in a list, of which the texts are `lists`. Code may only take the
+    item at this place, or count the items that are still to come."""
+    return Kind("place", lists)
+
+
+def place_in(items: ast.expr) -> Kind:
+    """Return the kind of a place in these items."""
+    texts = [ast.unparse(items)]
+    if isinstance(items, ast.Call) and ast.unparse(items.func) in ("sorted", "reversed"):
+        texts += map(ast.unparse, items.args[:1])
+    return place(tuple(texts))
 
 
 def by_id(value: Kind) -> Kind:
@@ -98,7 +127,11 @@ def _join(kind: Kind, other: Kind) -> Kind:
     names = {kind.name, other.name}
     if names == {"row"} and len(kind.of) == len(other.of):
         return row(*map(_join, kind.of, other.of))
+    if names == {"place"}:
+        return place()
     if names <= {"row", "many"}:
+        if any(each.name == "row" and len(each.of) > 1 for each in (kind, other)):
+            return MIXED  # code could use the known length to count the items of another list
         return many(join(*kind.of, *other.of))
     if names == {"by id"}:
         return by_id(join(*kind.of, *other.of))
@@ -110,11 +143,12 @@ def is_within(kind: Kind, due: Kind) -> bool:
     return join(due, kind) == due and MIXED not in (kind, *kind.of)
 
 
-def item_of(kind: Kind, *, once: bool = True) -> Kind:
-    """Return the kind of the items of a list or tuple, or MIXED if it has none. Unless `once` is
-    set, it must be possible to iterate over the items again."""
-    names = ("many", "row", "stream") if once else ("many", "row")
-    return join(*kind.of) if kind.name in names else MIXED
+def item_of(kind: Kind) -> Kind:
+    """Return the kind of the items of a list, a tuple or a dict, which has ids; MIXED if there are
+    none. A set has no order."""
+    if kind.name == "by id" and kind.of[0] != NOTHING:
+        return NAME
+    return join(*kind.of) if kind.name in ("many", "row", "stream") else MIXED
 
 
 def is_condition(kind: Kind) -> bool:
@@ -129,11 +163,11 @@ def can_compare(operator: ast.cmpop, left: Kind, right: Kind) -> bool:
         case ast.Is() | ast.IsNot():
             return right == NOTHING
         case ast.Eq() | ast.NotEq():
-            return left == right and left in (NUMBER, NAME, TEXT)
+            return left == right and left in (NUMBER, TRUTH, NAME, TEXT)
         case ast.In() | ast.NotIn() if left == NAME:
-            return right.name == "by id"
+            return right.name == "by id" or right == many(NAME)
         case ast.In() | ast.NotIn():
-            return left == TEXT and right.name == "row" and {*right.of} <= {TEXT}
+            return left in (TEXT, NUMBER) and right.name == "row" and {*right.of} <= {left}
     return isinstance(operator, ORDER) and left == right == NUMBER
 
 
@@ -142,6 +176,8 @@ def result_of(operator: ast.operator, left: Kind, right: Kind) -> Kind:
     arithmetic = ast.Add | ast.Sub | ast.Mult | ast.FloorDiv | ast.Mod
     if left == right == NUMBER and isinstance(operator, arithmetic):
         return NUMBER
+    if {left, right} == {NUMBER, TRUTH} and isinstance(operator, ast.Add | ast.Sub | ast.Mult):
+        return NUMBER  # True counts as 1
     if isinstance(operator, ast.Add) and {left.name, right.name} <= {"many", "row"}:
         return many(join(*left.of, *right.of))
     return MIXED
@@ -151,6 +187,8 @@ def item_at(kind: Kind, place: str, of: Kind) -> Kind:
     """Return the kind of an item. The item's place is a constant in the code, or a value of kind
     `place`. Code may take only the first and the last item of a list."""
     if kind.name == "by id" and of == NAME:
+        return cast(Kind, kind.of[0])
+    if kind.name == "many" and of.name == "place":
         return cast(Kind, kind.of[0])
     if kind.name in ("many", "row") and place in ("0", "-1") and kind.of:
         return cast(Kind, kind.of[int(place)])
@@ -163,10 +201,14 @@ def result_of_builtin(name: str, given: Sequence[Kind]) -> Kind:
     """Return the kind of the result of a built-in function, or MIXED if it is not defined. With
     symbols, `len`, `max`, `min` and `sorted` are replaced (`on_symbols`)."""
     if name == "zip" and given:
-        items = [item_of(kind, once=False) for kind in given]
+        items = [item_of(kind) for kind in given]
         return MIXED if MIXED in items else stream(row(*items))
     if name in ("max", "min") and {*given} == {NUMBER} and given[1:]:
         return NUMBER
+    if name == "next" and len(given) == 2 and given[0].name == "stream":
+        return join(*given[0].of, given[1])
+    if name == "isinstance" and len(given) == 2 and given[0].name == "record":
+        return TRUTH if given[1] == known(*given[0].of) else MIXED
     if name == "divmod" and [*given] == [NUMBER, NUMBER]:
         return row(NUMBER, NUMBER)
     if len(given) != 1:
@@ -186,7 +228,11 @@ def result_of_builtin(name: str, given: Sequence[Kind]) -> Kind:
         case "tuple" | "list" if item != MIXED:
             return many(item)
         case "reversed" if kind.name == "many":
-            return kind
+            return stream(item)
+        case "enumerate" if item != MIXED:
+            return stream(row(place(), item))
+        case "set" | "frozenset" if item == NAME:
+            return by_id(NOTHING)
         case "dict" if item.name == "row" and len(item.of) == 2 and item.of[0] == NAME:
             return by_id(item.of[1])
     return MIXED
@@ -235,7 +281,8 @@ def kind_of(value: Any) -> Kind:
     if type(value) is tuple:
         items = [kind_of(item) for item in value]
         return MIXED if MIXED in items else row(*items)
-    if isinstance(value, FunctionType | ModuleType) or value in (partial, msgspec.structs.replace):
+    replaces = (partial, msgspec.structs.replace, dataclasses.replace)
+    if isinstance(value, FunctionType | ModuleType) or value in replaces:
         return known(value)
     of = value if isinstance(value, type) else type(value)
     frozen = getattr(getattr(of, "__dataclass_params__", None), "frozen", False)

@@ -10,6 +10,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeGuard, cast
 
 from .memory import PACKAGE
+from .rewriting import Simpler
 
 
 def functions(node: ast.AST, within: str = "") -> Iterator[tuple[str, ast.FunctionDef]]:
@@ -51,8 +52,7 @@ def _pairs(target: ast.expr, value: ast.expr | None) -> list[tuple[ast.expr, ast
 def _is_new(node: ast.AST | None) -> bool:
     called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
     return isinstance(node, ast.List | ast.Dict | ast.ListComp) or called in (
-        "dict",
-        "dict.fromkeys",
+        *("list", "sorted", "dict", "dict.fromkeys"),
     )
 
 
@@ -60,9 +60,11 @@ def carried_by(function: ast.AST) -> Iterator[tuple[str, ast.For]]:
     """Yield the variables that a function's loops carry from one item to the next, with the loops.
 
     A loop carries a variable if it sets the variable for each item, but reads it before it has set
-    it for the current item. It also carries a list or dict that it fills and that the function
-    reads before the loop ends.
+    it for the current item, or a function within this one may read it. It also carries a list or
+    dict that it fills and that the function reads before the loop ends.
     """
+    defined = [each for each in ast.walk(function) if isinstance(each, ast.FunctionDef)]
+    closed = {name for each in defined[1:] for name in _reads(each)}
     for loop in ast.walk(function):
         if isinstance(loop, ast.For):
             nodes = [part for statement in loop.body for part in ast.walk(statement)]
@@ -73,7 +75,7 @@ def carried_by(function: ast.AST) -> Iterator[tuple[str, ast.For]]:
                 for name in ast.walk(each.target)
             }
             set_by = {each.id for each in nodes if _is(each, ast.Store) and id(each) not in inner}
-            early = set[str]()
+            early = set(closed)
             _follow(loop.body, _set_by(loop.target), early)
             filled = dict[str, set[int]]()
             for node in nodes:
@@ -87,6 +89,19 @@ def carried_by(function: ast.AST) -> Iterator[tuple[str, ast.For]]:
                 and id(each) not in filled.get(each.id, ())
             }
             yield from ((name, loop) for name in sorted(set_by & early | filled.keys() & read))
+
+
+def counted(node: ast.BinOp) -> tuple[str, set[str]]:
+    """Return the list in a difference of its length, or a fixed number more, and something else;
+    and the names in it. Return an empty text for anything else."""
+    match node:
+        case ast.BinOp(
+            left=ast.BinOp(left=ast.Call(func=ast.Name(id="len"), args=[of]), right=ast.Constant())
+            | ast.Call(func=ast.Name(id="len"), args=[of]),
+            op=ast.Sub(),
+        ):
+            return ast.unparse(of), {each.id for each in ast.walk(of) if isinstance(each, ast.Name)}
+    return "", set()
 
 
 def _is(node: ast.AST, context: type[ast.expr_context]) -> TypeGuard[ast.Name]:
@@ -132,7 +147,7 @@ def _follow(body: list[ast.stmt], given: set[str], early: set[str]) -> bool:
         early |= _reads(statement) - given
         if isinstance(statement, ast.Assign | ast.AnnAssign):
             given |= _set_by(statement)
-        if isinstance(statement, ast.Continue | ast.Return | ast.Raise):
+        if isinstance(statement, ast.Continue | ast.Break | ast.Return | ast.Raise):
             return False
     return True
 
@@ -149,8 +164,8 @@ def source_of(scope: Mapping[str, Any]) -> str:
 
 @cache
 def tree_of(code: CodeType, source: str) -> ast.FunctionDef | None:
-    """Return the syntax tree of a function in the text of its module, or None if it is not
-    there."""
+    """Return the syntax tree of a function in the text of its module, rewritten in simpler
+    statements; None if it has none."""
     made = [compile(source, code.co_filename, "exec", dont_inherit=True)]
     for each in made:
         made += [part for part in each.co_consts if isinstance(part, CodeType)]
@@ -160,7 +175,7 @@ def tree_of(code: CodeType, source: str) -> ast.FunctionDef | None:
         if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
             lines = [node.lineno, *(each.lineno for each in node.decorator_list)]
             if min(lines) == code.co_firstlineno:
-                return node
+                return cast(ast.FunctionDef, Simpler().visit(node))
     return None
 
 

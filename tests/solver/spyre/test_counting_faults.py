@@ -37,13 +37,40 @@ NONE = ", ".join(6 * "0")
         )
         + f"    if len(decoding) == 7 and {' and '.join(f'has_{rest}' for rest in range(7))}:\n"
         "        return True\n",
+        "    if len(decoding) == 7 and all([any([one.computed % 7 == rest for one in decoding]) "
+        "for rest in (0, 1, 2, 3, 4, 5, 6)]):\n        return True\n",
+        "    if len(decoding) == 7 and all([any([other.computed % 7 == (one.computed + 1) % 7 "
+        "for other in decoding]) for one in decoding]):\n        return True\n",
+        "    for on, tkv in zip((0, 0, 0, 0, 0, 0, 1), tkvs, strict=False):\n"
+        "        if on > 0 and tkv > 0:\n            return True\n",
     ],
     ids=[
         *("masks the longest", "shifts a list", "adds two lists", "sorts by what it knows"),
         *("looks for each of seven remainders", "notes seven remainders in one loop"),
+        *("looks for remainders in a loop", "looks for the next remainder", "marks the seventh"),
     ],
 )
 def test_a_check_that_could_count_in_other_ways_is_not_proven(counts):
     """It could tell seven requests from the five with which the code is run."""
     answer, code = status(DEFINED, [("spyre/documented.py", COMPARED, f"{counts}{COMPARED}")])
     assert (answer, code[:16]) == ("unknown", "goes through lis")
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        "    rest = reversed(tkvs)\n    for first, *_ in zip("
+        f"{', '.join(7 * ['rest'])}, strict=True):\n        return True\n",
+        "    pads = (0, 0, 0, 0, 0, 0) if decoding else tkvs\n    if pads:\n        return True\n",
+        "    if any([(0, 0, 0, 0, 0, 0, 1)[at] > 0 for at, one in enumerate(decoding)]):\n"
+        "        return True\n",
+        "    for at, one in enumerate(decoding):\n        if at == 6 and one.computed > 0:\n"
+        "            return True\n",
+        "    for at, one in enumerate(decoding):\n        if len(decoding) - at == 7:\n"
+        "            return True\n",
+    ],
+    ids=["sevens", "a list of six", "the seventh of a tuple", "place 6", "seven to come"],
+)
+def test_a_check_that_knows_places_is_not_proven(counts):
+    answer, code = status(DEFINED, [("spyre/documented.py", COMPARED, f"{counts}{COMPARED}")])
+    assert (answer, code[:46]) == ("unknown", "does something that the proof does not define:")

@@ -378,6 +378,15 @@ class Batch(tuple):
     "a text of a number": [skips("'%s' % (len(state.running),) == '6'")],
     "a bit of a number": [skips("state.waiting and state.waiting[0].prompt & 1")],
     "a float": [skips("state.waiting and state.waiting[0].prompt / 2 > 1")],
+    "a text of a record": [
+        skips("f'{state}' is None"),
+        (
+            "spyre/state.py",
+            "    @property\n    def prefilling(self)",
+            "    def __repr__(self):\n        exec('every request longer')\n        return ''\n\n"
+            "    @property\n    def prefilling(self)",
+        ),
+    ],
     "a sorted of the module's own": [
         (
             "spyre/volumetric.py",
