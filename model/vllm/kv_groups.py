@@ -204,8 +204,8 @@ def hit_tables(config: VllmConfig, pool: Pool, sequence: Sequence, blocks: int) 
 
 
 def missing(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, tokens: int) -> int:
-    """Return how many blocks a request with a hit of `hit` blocks lacks, in the groups after the
-    first, to compute `tokens` more tokens.
+    """Return how many more blocks a request needs, in the groups after the first, to compute
+    `tokens` more tokens. `hit` is the number of blocks in its hit.
 
     If there must be room for the whole request, all its tokens count. Each group then counts at
     most as many blocks as the request can have in it at once (V1-R54).

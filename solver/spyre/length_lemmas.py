@@ -160,8 +160,8 @@ def _two_reach_rounded_model_length(lengths: Lengths, less: int, *, at_the_door:
     """Claim that the check on arrival and the constraint accept two requests that reach the rounded
     model length.
 
-    They are the requests of `beyond_length`. The first is two tokens beyond a block border, the
-    second has a prompt of one token, and both still decode one token less than a block.
+    They are the requests of `beyond_length`. The first is two tokens beyond a block boundary, and
+    the second has a prompt of one token. Both still decode one token fewer than a block holds.
     """
     numbers = make_numbers(lengths)
     block = lengths.block
