@@ -61,8 +61,7 @@ def row(*items: Kind) -> Kind:
 
 
 def stream(item: Kind) -> Kind:
-    """Return the kind of items that code can iterate over only once, at the point where they are
-    made."""
+    """Return the kind of items that code can iterate over a single time, where they are made."""
     return Kind("stream", (item,))
 
 

@@ -41,8 +41,8 @@ class Sessions:
         self._sessions: dict[str, Session] = {}
 
     def begin(self, name: str, first: Output, turns: tuple[Turn, ...]) -> None:
-        """Register a session whose first input has been sent, and send the inputs that arrive
-        together with it."""
+        """Register a session whose first input has been sent, and send the further inputs that
+        arrive at the same time."""
         self._sessions[name] = Session(first, turns)
         self._send(name, self._sessions[name])
 
