@@ -102,7 +102,7 @@ class Definitions:
             result = Body(scope).run(tree)
             assumed = self.assumed.get(name, result)
             if not shows(assumed, result):
-                raise scope.refused(tree, f"{name} returns something else than the proof assumes")
+                raise scope.refused(tree, f"{name} returns something other than the proof assumes")
             self._results[key] = assumed, self.deepest, self.ways
             self.nested, self.deepest, self.ways, self.loose = outside
             self._running.pop()
