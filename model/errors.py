@@ -11,5 +11,4 @@ class InputError(ValueError):
 
 
 class ReleaseEnded(Exception):  # noqa: N818 (what the modelled release does, no error of ours)
-    """Raised if the modelled release would crash in this step, so that the model cannot
-    continue."""
+    """Raised if the modelled release would crash in this step. The model cannot continue then."""

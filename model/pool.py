@@ -95,7 +95,7 @@ def take(pool: Pool, count: int) -> tuple[tuple[int, ...], Pool]:
 
 
 def touch(pool: Pool, blocks: Iterable[int]) -> Pool:
-    """Return the pool after these hit blocks were taken."""
+    """Return the pool after these hit blocks have been taken."""
     reused = set(blocks)
     if not reused:
         return pool
@@ -106,7 +106,7 @@ def touch(pool: Pool, blocks: Iterable[int]) -> Pool:
 def give_back(
     pool: Pool, blocks: Iterable[tuple[int, Content | None]], nameless_first: bool
 ) -> Pool:
-    """Return the pool after `blocks` were given back. The first of them is handed out first.
+    """Return the pool after `blocks` have been given back. The first of them is handed out first.
 
     With `nameless_first`, blocks that cannot be found by their content are handed out before all
     others.

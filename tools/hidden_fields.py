@@ -20,7 +20,7 @@ from schedproof.tests.properties.checking.test_hidden_fields import OPTIONAL, SO
 
 
 def accusations(number: int) -> list[str]:
-    """Run the gate with this number and return its wrong claims."""
+    """Run gate `number` and return its wrong claims."""
     chance = random.Random(number)
     system, revision = chance.choice(SOUND)
     hidden = frozenset(chance.sample(OPTIONAL, chance.randint(1, len(OPTIONAL))))

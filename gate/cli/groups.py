@@ -102,8 +102,8 @@ def example(name: str) -> str | None:
 
 
 def without_all(words: list[str]) -> tuple[list[str], bool]:
-    """Return the words, without `--all` if `--help` is among them too, and whether `--all` was
-    removed."""
+    """Remove `--all` from the words if `--help` is among them too. Return the words, and whether
+    `--all` was removed."""
     wants_all = "--help" in words and "--all" in words
     return [word for word in words if not (wants_all and word == "--all")], wants_all
 

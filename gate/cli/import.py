@@ -48,7 +48,7 @@ def command(
     requests: Annotated[int, typer.Option(help="how many rows to take at most, at least 1")] = 100,
     tokens_per_hash: Annotated[
         int,
-        typer.Option("--tokens-per-hash", help="prompt tokens per hash, for the format mooncake"),
+        typer.Option("--tokens-per-hash", help="prompt tokens per hash, for the mooncake format"),
     ] = 512,
     skip_unfit: Annotated[
         bool, typer.Option("--skip-unfit", help="leave out rows that the system cannot run")

@@ -115,8 +115,8 @@ def print_failure(
     run: Excerpt,
     why: Sequence[str] | None = None,
 ) -> None:
-    """Print a failure in full. `options` are those of the replay command, and `run` is the end of
-    the run."""
+    """Print a failure in full. `options` are those of the replay command, and `run` holds the last
+    steps before the failure."""
     command = f"schedproof replay {shlex.quote(path)}{options}"
     lines = failure_lines(rule, scenario, broken, path, command, run, why)
     show_failure(console, rule, lines, "ADAPTER" if broken.by_adapter else "BROKEN")

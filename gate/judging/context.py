@@ -58,7 +58,7 @@ class GateOptions:
             module may be imported.
         compare_with: the revision whose model runs alongside the target, "none", or None for the
             default.
-        fixed: the configuration keys that have the same value in every run, with that value.
+        fixed: the configuration keys that have the same value in every run, with their values.
         forks: the socket of the server that forks the targets' processes.
     """
 

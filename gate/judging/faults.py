@@ -220,7 +220,7 @@ def _needs_unlike(finding: Finding, other: Finding) -> set[str]:
 
 def _broken_in_last_step(finding: Finding) -> frozenset[str]:
     """Return the rules broken in the last step, except the comparison with the model. A failing run
-    always differs from the model, so that difference says nothing about the cause."""
+    always differs from the model, so this comparison says nothing about the cause."""
     return finding.rules - {LOCKSTEP}
 
 

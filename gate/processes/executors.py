@@ -1,7 +1,7 @@
 """Run tasks in processes of this machine, or on the workers of a Dask cluster.
 
 An executor runs one function on many tasks, in any order. Tasks can be pickled and do not depend on
-each other, so that `run_tasks` can repeat a task whose worker has died. All executors have the same
+each other, so `run_tasks` can repeat a task whose worker has died. All executors have the same
 interface.
 """
 

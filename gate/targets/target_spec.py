@@ -71,8 +71,8 @@ class TargetSpec:
 
     @property
     def is_model(self) -> bool:
-        """Whether this is a reference model, so that a comparison with the model would compare
-        it with itself."""
+        """Whether this is a reference model. A comparison with the model would compare it with
+        itself."""
         return self.kind == "model"
 
     @property

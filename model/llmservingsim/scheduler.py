@@ -156,7 +156,7 @@ class Done(NamedTuple):
 def add_done(
     revision: Revision, config: LlmServingSimConfig, state: State, number: int
 ) -> tuple[State, Done]:
-    """Complete the batch with this number. Requests whose known tokens are all computed emit a
+    """Complete batch `number`. Requests whose known tokens are all computed emit a
     token (LSS-R32), and finished requests leave with their last token (ALL-R04). A number that is
     not in flight changes nothing (LSS-R22)."""
     batch = next((flight for flight in state.inflight if flight.number == number), None)

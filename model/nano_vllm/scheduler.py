@@ -82,7 +82,7 @@ def postprocess(
 
 
 def caught_up(sequence: Sequence) -> bool:
-    """Return whether all known tokens are computed, so that the next one is generated (NAN-R13)."""
+    """Return whether all known tokens are computed. The next one is then generated (NAN-R13)."""
     return sequence.computed == sequence.num_tokens
 
 

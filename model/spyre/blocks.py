@@ -46,7 +46,7 @@ def reserved(config: SpyreConfig, revision: Revision, state: State) -> int:
 
 def fits_pool(config: SpyreConfig, revision: Revision, state: State, newcomer: Sequence) -> bool:
     """Return whether the blocks that are free and not promised are enough for all tokens that the
-    newcomer may have (SPY-R50), so that it can finish once it has started (ALL-R06).
+    newcomer may have (SPY-R50). If they are, it can finish once it has started (ALL-R06).
 
     A hit on a block that another request has takes no free block, but a hit on a free block does.
     """
@@ -100,6 +100,6 @@ def release(config: SpyreConfig, revision: Revision, state: State, request: Sequ
 
 
 def give_back(pool: Pool, freed: Freed) -> Pool:
-    """Return the pool after `freed` blocks were given back. Those that no request can hit are
-    handed out before all others."""
+    """Return the pool after the `freed` blocks have been given back. Those that no request can hit
+    are handed out before all others."""
     return pools.give_back(pool, freed, nameless_first=True)

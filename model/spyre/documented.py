@@ -212,7 +212,7 @@ def may_prefill(config: SpyreConfig, revision: Revision, state: State, request: 
 
 
 def is_empty(state: State) -> bool:
-    """Return whether no request is admitted, so that no constraint applies (SPY-R38)."""
+    """Return whether no request is admitted. No constraint applies then (SPY-R38)."""
     return not state.running and not state.paused
 
 

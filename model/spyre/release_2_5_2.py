@@ -19,8 +19,8 @@ from .state import Decision, Sequence, State
 
 
 def decide(config: SpyreConfig, revision: Revision, state: State) -> tuple[State, Decision]:
-    """Before a step that is not a prefill, decide which requests pause. Applies since 2.4.0
-    (SPY-R51)."""
+    """Before a step that is not a prefill, decide which requests pause. Applies from 2.4.0
+    on (SPY-R51)."""
     chosen = revision.candidate(config, revision, state)
     if chosen is not None:
         return state, Decision("prefill", (chosen,))
@@ -82,13 +82,13 @@ def fits_limit(config: SpyreConfig, batch: Members[Sequence]) -> bool:
 
 def is_empty(state: State) -> bool:
     """Ignore paused requests: if no request is running, a prefill starts although some are paused,
-    which breaks SPY-R52. Applies since 2.4.0."""
+    which breaks SPY-R52. Applies from 2.4.0 on."""
     return not state.running
 
 
 def candidate(config: SpyreConfig, revision: Revision, state: State) -> Sequence | None:
     """Try the next request in line if the first is refused for a reason that concerns only this
-    request. Only a shortage of blocks ends the search. Applies since 2.4.0 (SPY-R53)."""
+    request. Only a shortage of blocks ends the search. Applies from 2.4.0 on (SPY-R53)."""
     ongoing = state.prefilling
     if ongoing is not None:
         return ongoing if documented.may_prefill(config, revision, state, ongoing) else None
@@ -104,7 +104,7 @@ def satisfies_last_chunk(
     config: SpyreConfig, revision: Revision, state: State, newcomer: Sequence
 ) -> bool:
     """Require only a free slot in the decode batch. A batch that is too large is handled by
-    pausing. Applies since 2.4.0 (SPY-R42, SPY-R47)."""
+    pausing. Applies from 2.4.0 on (SPY-R42, SPY-R47)."""
     if config.pausing:
         return len(state.decoding) < config.max_num_seqs
     return documented.satisfies_last_chunk(config, revision, state, newcomer)
@@ -113,21 +113,21 @@ def satisfies_last_chunk(
 def fits_model_length(
     config: SpyreConfig, current: int, decoding: Members[Sequence], newcomer: Sequence
 ) -> bool:
-    """Apply no constraint on the model length. Applies since 2.1.3 (SPY-R41)."""
+    """Apply no constraint on the model length. Applies from 2.1.3 on (SPY-R41)."""
     return True
 
 
 def tkv_after_chunk(
     config: SpyreConfig, state: State, request: Sequence, running: tuple[Sequence, ...]
 ) -> int:
-    """Report the prompt's length. Applies since 2.4.0."""
+    """Report the prompt's length. Applies from 2.4.0 on."""
     return request.prompt
 
 
 def progress(config: SpyreConfig, request: Sequence, end: int) -> tuple[int, int]:
     """Count a whole chunk from the end of the hit, as in 2.1.2. However, if the first chunk is not
     entirely cached, count it without its left padding, and give it blocks for only these tokens.
-    Applies since 2.2.1."""
+    Applies from 2.2.1 on."""
     pad = documented.left_padding_blocks(request.prompt, config.chunk_size, config.block_size)
     starts = request.computed == request.prefix_hit
     if starts and request.prefix_hit < config.chunk_size - pad * config.block_size:
@@ -138,13 +138,13 @@ def progress(config: SpyreConfig, request: Sequence, end: int) -> tuple[int, int
 
 
 def blocks_at_end(config: SpyreConfig, request: Sequence) -> int:
-    """Count the last token as well, although it is never computed. Applies since 2.2.0."""
+    """Count the last token as well, although it is never computed. Applies from 2.2.0 on."""
     return -(-(request.prompt + request.max_tokens) // config.block_size)
 
 
 def lost_blocks(config: SpyreConfig, revision: Revision, request: Sequence, inside: bool) -> int:
     """Never take back the blocks promised to a request that is aborted between two steps. Applies
-    since 2.2.4 (SPY-P02)."""
+    from 2.2.4 on (SPY-P02)."""
     if inside:
         return 0
     return revision.blocks_at_end(config, request) - len(request.blocks)

@@ -27,7 +27,7 @@ class Revision:
         name: as in the scenario format.
         decide: returns the decision of a step, and the state in which it is made.
         candidate: the request whose prefill chunk runs in this step, or None.
-        is_empty: whether no request is admitted, so that the first in line starts without a check.
+        is_empty: whether no request is admitted; the first in line then starts without a check.
         is_held_to_last_chunk: whether the last-chunk constraints apply to a request now.
         satisfies_last_chunk: whether a request meets these constraints.
         fits_model_length: the max-model-length constraint; takes (configuration, tkv of the batch,

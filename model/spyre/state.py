@@ -17,7 +17,7 @@ class Sequence(sequence.Sequence, frozen=True):
 
     @property
     def prefilled(self) -> bool:
-        """Return whether the whole prompt is in the cache, so that the request decodes."""
+        """Return whether the whole prompt is in the cache. The request then decodes."""
         return self.computed >= self.prompt
 
     @property

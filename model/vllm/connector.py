@@ -325,8 +325,8 @@ def finish_write(config: VllmConfig, state: State) -> State:
 
 
 def fail(config: VllmConfig, state: State) -> tuple[State, dict[str, str]]:
-    """Return the state without the requests that end because their load fails now, and the reason
-    for each of them (V1-R28)."""
+    """Remove the requests that end because their load fails now. Return the new state, and the
+    reason for each removed request (V1-R28)."""
     if not config.ends_on_failed_loads:
         return state, {}
     failed = [

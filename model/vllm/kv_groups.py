@@ -389,7 +389,8 @@ def slide(config: VllmConfig, plan: Plan, place: int) -> tuple[Plan, Sequence]:
 def without_slid_blocks(
     config: VllmConfig, pool: Pool, sequence: Sequence, holders: tuple[Sequence, ...]
 ) -> tuple[Sequence, Pool]:
-    """Return a request without the blocks that its windows no longer cover, and the pool."""
+    """Give back the blocks that a request's windows no longer cover. Return the request and the
+    pool."""
     tables: list[Table] = []
     for number, (group, table) in enumerate(zip(config.more_groups, sequence.tables, strict=True)):
         first = read_from(config, group, sequence.settled) // config.size_of(group)
@@ -425,8 +426,7 @@ def give_back_places(
     places: range,
     holders: tuple[Sequence, ...],
 ) -> Pool:
-    """Return the pool after the blocks at these places of a table were given back, the last one
-    first."""
+    """Give back the blocks at these places of a table, the last one first. Return the pool."""
     freed = freed_places(config, pool, sequence, number, places, holders)
     return give_back(pool, freed, nameless_first=True)
 

@@ -200,8 +200,8 @@ def unsupported(request: Request, config: Mapping[str, Any]) -> Iterator[tuple[s
 
 
 def most_blocks(request: Request, config: Mapping[str, Any]) -> int:
-    """Return the largest number of blocks that a request can have at once. In each group, its
-    tokens and the drafts of a step count."""
+    """Return the largest number of blocks that a request can have at once. Each group needs blocks
+    for the request's tokens and for the drafts of one step."""
     tokens = sum(request.whole) + config.get("num_speculative_tokens", 0)
     groups: list[dict[str, int]] = config.get("kv_groups") or [{}]
     size = config["block_size"]

@@ -31,11 +31,12 @@ def pads_with_head_start(config: VllmConfig, plan: Plan, sequence: Sequence, sta
 
 def padding_drafts(config: VllmConfig, plan: Plan, sequence: Sequence, start: int) -> int:
     """Return the number of drafts to pad with, which is the number that the drafter proposes.
-    Return 0 if there is no position left for all of them, or if the threshold would cut one off.
+    Return 0 if there are not enough positions left for all of them, or if the threshold would cut
+    one off.
 
-    Releases do not check the threshold here, and fail; pull request 54028 adds the check. A running
-    request without drafts counts as being in its prefill. No request is padded if the number of
-    drafts depends on the number of requests.
+    Releases fail in the latter case, because they do not check the threshold; pull request 54028
+    adds the check. A running request without drafts counts as being in its prefill. No request is
+    padded if the number of drafts depends on the number of requests.
     """
     if config.has_dynamic_drafts:
         return 0

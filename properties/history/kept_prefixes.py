@@ -187,8 +187,8 @@ class KeptPrefixes:
         copies[number] = max(copies.get(number, MAYBE_GONE), state)
 
     def _drop(self, numbers: Iterable[int]) -> None:
-        """Record that these blocks now have different content, so that no copy of their old content
-        is certain."""
+        """Record that these blocks have new content now. From then on, some kinds of index might no
+        longer find the other copies of their old content."""
         for number in tuple(numbers):
             content = self.holds.pop(number, None)
             if content is None:
@@ -214,7 +214,7 @@ def _before(history: Run) -> Mapping[str, Any]:
 
 
 def _held_before_and_after(history: Run, step: Step) -> set[int]:
-    """Return the blocks that requests hold both before and after the step, so that no other request
-    received them."""
+    """Return the blocks that requests hold both before and after the step. A request that the step
+    does not show cannot have received these."""
     after = {number for table in (step.blocks or {}).values() for number in table}
     return after & {number for table in _before(history).values() for number in table}

@@ -24,8 +24,8 @@ class RequestHistory:
             it had generated and had computed at the last preemption.
         arrival: its number in order of arrival.
         priority: lower is more important.
-        never_runnable: whether the request exceeds a limit on its own, so that a target may end it
-            at any time.
+        never_runnable: whether the request exceeds a limit on its own; a target may then end it at
+            any time.
         began: the step in which it last started.
         ended_at: the step after which it had ended.
         partition: its adapter and salt; it must not find blocks of another partition in the cache.

@@ -393,8 +393,8 @@ class RunHistory(Generic[R]):
         return self._kin.of(request)
 
     def max_hit(self, step: Step, account: R) -> int:
-        """Return an upper bound on the hit: the most tokens of the request that others have
-        computed by the end of the step."""
+        """Return an upper bound on the hit: the largest number of the request's first tokens that
+        any request, itself included, has computed by the end of the step."""
         tokens = 0
         for other in self.kin(account):
             computed = other.max_computed

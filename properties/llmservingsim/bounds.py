@@ -28,7 +28,7 @@ def waits(
 
     There is no bound if a later request may take the blocks that the first one needs. According to
     the documentation page, this is always possible, because the scheduler tries the next request.
-    At HEAD, it is possible only with chunking off, if the first request exceeds the remaining
+    At HEAD, it is possible only if chunking is off and the first request exceeds the remaining
     budget. There is no bound for a session either, because its tool may run.
     """
     if isinstance(first, VllmRequestHistory) and first.blocked:

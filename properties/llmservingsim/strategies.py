@@ -1,4 +1,4 @@
-"""Generators for LLMServingSim, aimed at the limits of pool, budget and batch.
+"""Generators for LLMServingSim, aimed at the limits of the pool, the budget and the batch.
 
 Requests are drawn as for vLLM, on which this scheduler is modelled. For this purpose, the
 configuration gets two more keys that vLLM's strategies need: the longest request, and a watermark

@@ -38,15 +38,15 @@ def predicates_of(system: str) -> Mapping[str, Predicate]:
 
 
 def can_be_explored(rule: Rule) -> bool:
-    """Return whether a single state of a model can break the rule, so that the explorer can check
-    it."""
+    """Return whether the explorer can check the rule, that is, whether a single state of a model
+    can break it."""
     runs_only = NOT_EXPLORED.union(*(system.runs_only for system in SYSTEMS.values()))
     judged = rule.id not in runs_only and rule.id not in OWN_RULES
     return rule.checked and judged and DEFAULTS not in rule.needs
 
 
 def ends_run(broken: Iterable[Broken]) -> bool:
-    """Return whether the target is gone, so that nothing can be judged after this failure."""
+    """Return whether the target is gone. Nothing can be judged after such a failure."""
     return any(finding.rule in (NEVER_CRASHES, NEVER_HANGS) for finding in broken)
 
 

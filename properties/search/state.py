@@ -92,9 +92,10 @@ class Reach(msgspec.Struct, frozen=True):
     Attributes:
         runs: the number of runs, without those that only shrink a finding.
         requests: the largest number of accepted requests in a run.
-        prompt_tokens: the most tokens of a prompt that a request computed or found in the cache.
-        output_tokens: the most tokens that a request generated.
-        steps: the steps of the longest run.
+        prompt_tokens: the largest number of prompt tokens that one request computed or found in the
+            cache.
+        output_tokens: the largest number of tokens that one request generated.
+        steps: the number of steps in the longest run.
         features: for each feature, the number of runs that had it; 0 if none did.
     """
 

@@ -1,7 +1,7 @@
-"""Generators for vLLM, aimed at pools that run out and at block boundaries.
+"""Generators for vLLM, aimed at block boundaries and at pools that run out.
 
 Strategies draw configurations and requests. Pools are so small that requests grow until one must be
-preempted; `beside_the_batch` aims a late request at what is left of pool and budget.
+preempted; `beside_the_batch` aims a late request at what is left of the pool and the budget.
 """
 
 from collections.abc import Mapping, Sequence
@@ -343,7 +343,7 @@ def borders(config: Config) -> list[int]:
 
 
 def longest_request(config: Config) -> int:
-    """Return the most tokens of prompt and answer with which every target accepts a request."""
+    """Return the largest length of prompt and answer together that every target accepts."""
     limits = [config["max_model_len"]]
     # The last token of an answer is never computed.
     if config["num_blocks"] is not None:

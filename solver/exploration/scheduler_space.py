@@ -355,7 +355,7 @@ class SchedulerSpace:
 
         These configurations lead to the same step, so they differ only in the limit. A rule that
         reads the limit is checked at the smallest and at the largest limit. If it is broken at
-        either, it is checked at all of them.
+        either, it is checked at every limit.
         """
         absent = () if history.prefill_members(step) else ("prefill",)
         absent = absent if history.decode_members(step) else (*absent, "decode")

@@ -271,7 +271,7 @@ class UndecidedError(Exception):
 
 
 class BeyondPrefixError(Exception):
-    """Raised if the code looked at an unknown part of a sequence, so that its path ends there."""
+    """Raised if the code looks at an unknown part of a sequence. Its path ends there."""
 
 
 class TooManyPathsError(UndecidedError):

@@ -2,7 +2,7 @@
 
 The lemmas on chunks, lengths, promised blocks and fairness hold for any number of requests, but
 they are pure arithmetic. The lemmas in this module, in `reservation_lemmas.code` and in
-`fairness_lemmas` run the model's own functions on symbols (`smt.execution`), so a wrong change of
+`fairness_lemmas` run the model's own functions on symbols (`smt.execution`), so a wrong change to
 the scheduler makes one of them fail. The other modules (`admission_lemmas`, `formula_lemmas`,
 `peak_lemmas`, `progress_lemmas`) run the code as well.
 

@@ -274,8 +274,8 @@ class Ask(NamedTuple):
 
 
 def beyond_length(scale: Scale, revision: str = "sound") -> Scenario:
-    """Return a scenario with two requests that the check on arrival and SPY-R41 accept, and whose
-    tkv exceeds max_model_len.
+    """Return a scenario with two requests that the check on arrival and SPY-R41 accept, although
+    their tkv exceeds max_model_len.
 
     The tkv is max_model_len rounded up to whole blocks. Blocks must have at least 3 tokens, and
     max_model_len must be at least 2 blocks and 1 token. If max_model_len exceeds whole blocks by 2

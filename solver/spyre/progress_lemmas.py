@@ -64,8 +64,8 @@ def chunks_left(config: SpyreConfig, sequence: Sequence) -> int:
 
 
 def passed_by() -> Scenario:
-    """Return a scenario of 2.5.2 with pausing off, in which the first in line is refused because of
-    the volume and others overtake it."""
+    """Return a scenario of 2.5.2 with pausing switched off. The first in line is refused because of
+    the volume, and others overtake it."""
     lengths = [(1, 313), (1, 326), (1, 448), (128, 375)]
     return Scenario(
         system="spyre",

@@ -268,8 +268,8 @@ class Holder(NamedTuple):
 
 
 def _promise_only(name: str) -> tuple[Any, int]:
-    """Return the revision without its other constraints, and the number of additional tokens for
-    which it promises blocks."""
+    """Drop the revision's other constraints. Return the result, and the number of additional tokens
+    for which it promises blocks."""
     yes: Any = {"volume_check": lambda *_: True, "fits_model_length": lambda *_: True}
     return replace(REVISIONS[name], **yes), int(name == "2.5.2")
 

@@ -2,7 +2,7 @@
 
 The lemmas about any number of requests are pure arithmetic on shares, remaining budgets and missing
 blocks. The lemmas in this module run the model's own functions on symbols (`smt.execution`), so a
-wrong change of the scheduler makes one of them fail:
+wrong change to the scheduler makes one of them fail:
 
 - `share_is_computed_as_in_lemmas`, `door_refuses_what_lemmas_assume`,
   `admission_decides_as_in_lemmas_N`, `growth_decides_as_in_lemmas_N`: functions of a single request

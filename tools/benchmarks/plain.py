@@ -145,8 +145,8 @@ def ranges(config: Mapping[str, Any]) -> Sequence[tuple[int, int]]:
 
 
 def request_of(number: int, numbers: Numbers) -> Request:
-    """Return the request with these numbers. One request in two is aborted, at most `LATEST`
-    steps after its arrival."""
+    """Return request `number`, described by `numbers`. One request in two is aborted, at most
+    `LATEST` steps after its arrival."""
     arrival, prompt, max_tokens, output_len, says, priority, patience = numbers
     return Request(
         id=f"r{number}",

@@ -1,4 +1,4 @@
-"""Does `--prove` notice each change of Spyre's model that lets a run exceed the limit?
+"""Does `--prove` notice each change to Spyre's model that lets a run exceed the limit?
 
     make tool NAME=mutation.proof_score OPTIONS="--minutes 20 --jobs 2"
 

@@ -442,7 +442,7 @@ def blocks_of(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, str]]:
 
 
 def refactored(kind: str, function: ast.FunctionDef) -> Iterator[ast.FunctionDef]:
-    """Yield the function with each change of this kind."""
+    """Yield a copy of the function for each change of this kind."""
     if kind in FUNCTIONS:
         yield from FUNCTIONS[kind](function)
     elif kind in EXPRESSIONS:

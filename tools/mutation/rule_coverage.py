@@ -318,7 +318,7 @@ def by_hand(system: str) -> Iterator[Mutant]:
 
 
 def sampled(mutants: list[Mutant], size: int, seed: int) -> list[Mutant]:
-    """Return this many changes of a list, drawn by the seed. 0 means all."""
+    """Draw `size` changes from a list, as the seed determines. 0 means all."""
     return random.Random(seed).sample(mutants, min(size or len(mutants), len(mutants)))
 
 

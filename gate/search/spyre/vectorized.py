@@ -130,8 +130,7 @@ def read_search(rule: str, revision: str | None, changes: Sequence[str]) -> Vect
 
 
 def run_net(cast: VectorizedSearch, number: int) -> Scenario | None:
-    """Draw and run the net with this number. Return its smallest load that breaks the rule, or
-    None."""
+    """Draw and run net `number`. Return its smallest load that breaks the rule, or None."""
     import numpy as np
 
     from ....model.spyre.lanes import read_rules, run

@@ -249,7 +249,7 @@ class Follower:
         self._accounts = dict(history.live)
 
     def repeat(self, last: int) -> None:
-        """Repeat the last step, in which nothing happened, up to the step with this number."""
+        """Repeat the last step, in which nothing happened, up to and including step `last`."""
         first = len(self.steps)
         self.steps += [self.steps[-1]] * (last + 1 - first)
         for line in self.run.values():

@@ -173,7 +173,7 @@ def _lines(lines: Mapping[str, Line]) -> dict[str, list[int]]:
 
 
 def _growth(changes: Changes | None) -> list[list[Any]]:
-    """Return every change of a request's blocks: the step, how many blocks remain, and the new
+    """Return every change to a request's blocks: the step, how many blocks remain, and the new
     blocks."""
     grown: list[list[Any]] = []
     before: Sequence[int] = ()

@@ -115,8 +115,8 @@ def ongoing_beside_a_batch(history: RunHistory, step: Step) -> bool:
 def overtaken(history: RunHistory, step: Step) -> str | None:
     """Prefills start in order of arrival (SPY-R53).
 
-    In revisions that can pause requests, a request may be overtaken with pausing off while a
-    constraint that concerns only itself holds it back.
+    In revisions that can pause requests, but with pausing switched off, a request may be overtaken
+    while it is held back by a constraint that concerns that request alone.
     """
     if history.revision in REVISIONS_THAT_PAUSE and not history.config["pausing"]:
         return None

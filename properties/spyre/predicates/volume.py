@@ -61,7 +61,7 @@ def volume_binds(history: RunHistory, step: Step) -> bool:
 
 
 def pauses(history: RunHistory) -> bool:
-    """Return whether the revision pauses requests, so that they join unchecked (SPY-R51)."""
+    """Return whether requests can be paused. If they can, they join unchecked (SPY-R51)."""
     return history.revision in REVISIONS_THAT_PAUSE and bool(history.config["pausing"])
 
 

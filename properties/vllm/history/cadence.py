@@ -24,8 +24,8 @@ def is_kept(config: Config) -> bool:
 
 
 def goes_on(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """Return whether a running request computed only a part of its known tokens in its last step,
-    so that it is still in its prefill."""
+    """Return whether a running request is still in its prefill, because its last step computed only
+    a part of its known tokens."""
     return request.id in state_of(history).cadence.prefilling
 
 

@@ -17,8 +17,8 @@ class VllmRequestHistory(RequestHistory):
             repeated as needed.
         drafted: the number of drafts that are proposed for the next step.
         verified: the number of steps in which its drafts were verified.
-        slots: the number of tokens for which it was given blocks, or a lower bound; `most_slots`
-            includes the lookahead that it may get with its first chunk.
+        slots: the number of tokens for which it was given blocks, or a lower bound on that number;
+            `most_slots` includes the lookahead that it may get with its first chunk.
         tokens_in_flight: tokens that are computed but not emitted; `drafts_in_flight` accompany
             them.
         external: how many tokens of its prompt a connector has.
@@ -28,14 +28,15 @@ class VllmRequestHistory(RequestHistory):
         tokens_loading: the tokens of the load that do not count as computed yet.
         load_fails_at: the first token that fails to load.
         deferrals: how often the connector may put off its answer.
-        send_steps: the number of worker reports that sending its blocks takes after its end;
+        send_steps: the number of worker reports, after its end, until its blocks have been sent;
             `load_left` counts these as well. `send_aborted`: whether they are sent after an abort.
-        blocks: the blocks that were last shown for it, if loads and decisions may be in flight at
-            the same time.
+        blocks: the blocks that were last shown for it; kept only if loads and decisions may be in
+            flight at the same time.
         begun: for each decision in flight that computes it, oldest first, how many of its tokens
             were computed before that decision.
         inputs: the segments of its prompt that an encoder computes.
-        since_reset: how many of its tokens were computed since the prefix cache was last reset.
+        since_reset: how many of its tokens have been computed since the last reset of the prefix
+            cache.
         blocked: for how many steps, including the coming one, it cannot run because its grammar is
             not compiled, its next input has not come, or the tool of its session is running.
         arrived_blocked: whether it had to wait for its grammar.

@@ -23,7 +23,7 @@ Worker = Mapping[str, Held]
 
 
 def after(worker: Worker, sent: Sent) -> Worker:
-    """Return the worker's state after a step was sent to it. Add each request that it does not
+    """Return the worker's state after a step has been sent to it. Add each request that it does not
     know, with the data sent for it."""
     if not (sent.new or sent.resumed or sent.blocks or sent.tokens or sent.dropped):
         return worker

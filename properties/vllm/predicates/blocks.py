@@ -162,7 +162,7 @@ def _shared_with_running(history: VllmRun, step: Step) -> dict[str, int]:
     running request, without the last token.
 
     The number is 0 for a request with a load, and if another KV group may lack some of these
-    tokens. Blocks of a decision that has not completed do not count, since they may not be
+    tokens. Blocks of a decision that has not completed do not count, since they might not be
     published yet. With a drafter that has its own keys and values, the last block does not count
     either, because it may be computed again.
     """

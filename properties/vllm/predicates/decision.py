@@ -48,8 +48,8 @@ def waited_before(history: VllmRun) -> list[VllmRequestHistory]:
 
     With sessions, this is the order that the target shows. There are two more cases in which only
     the target shows this order: with more than two decisions in flight, preempted requests are set
-    aside in the order of their preemptions; and if some requests wait for a grammar, admission may
-    not be in order of arrival.
+    aside in the order of their preemptions; and if some requests wait for a grammar, admission
+    might not be in order of arrival.
     """
     running = {request.id for request in ran_before(history)}
     waiting = [request for request in history.live.values() if request.id not in running]

@@ -170,8 +170,8 @@ def _with_hit(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def not_loaded(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the requests that start in this step without a load, so that all tokens that they skip
-    are cached."""
+    """Return the requests that start in this step without a load. All tokens that they skip are
+    cached."""
     return [request for request in admitted(history, step) if not request.tokens_loading]
 
 
@@ -331,7 +331,7 @@ def held_of(history: VllmRun, step: Step) -> dict[str, int]:
     A hit may end only at certain places. The tokens that must be found end at the last of these
     places at which a running request still has, in each group, all blocks that are read there. With
     a drafter that reads ahead, the two requests must share the tokens up to the next such place.
-    Blocks of a decision that has not completed do not count, since they may not be published yet.
+    Blocks of a decision that has not completed do not count, since they might not be published yet.
     """
     config, starting = history.config, admitted(history, step)
     shared = {request.id: 0 for request in starting}

@@ -120,7 +120,7 @@ def waits_though_loaded(history: VllmRun, step: Step) -> str | None:
         return None
     return (
         f"{request.id}, whose load has finished, waits although {budget} tokens of the budget "
-        f"and a slot are left, and it needs {needed} blocks of {free} free ones"
+        f"and a slot are left: it needs {needed} blocks, and {free} are free"
     )
 
 
@@ -255,7 +255,7 @@ def joins_after_a_failure(history: VllmRun, step: Step) -> list[VllmRequestHisto
 
 
 def cached_elsewhere(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Return the most tokens of a request that may be cached."""
+    """Return the largest number of tokens of a request that may be cached."""
     return history.max_hit(step, request) if caches(history.config) else 0
 
 

@@ -200,10 +200,10 @@ def needless_wait(history: VllmRun, step: Step) -> str | None:
     remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     tokens, free = _must_fit(history, step, request, remaining), step.free_blocks
     return (
-        f"{request.id} waits although {remaining} tokens of the budget and a slot are left, and "
+        f"{request.id} waits although {remaining} tokens of the budget and a slot are left: "
         f"{tokens} of its {request.num_tokens} tokens need "
-        f"{_blocks_needed(history, request, tokens)} blocks of "
-        f"{'an unbounded pool' if free is None else f'{free} free ones'}"
+        f"{_blocks_needed(history, request, tokens)} blocks, and "
+        f"{'the pool is unbounded' if free is None else f'{free} are free'}"
     )
 
 

@@ -111,8 +111,8 @@ def test_a_request_that_has_landed_and_fits_does_not_wait():
     history = before(parked(prompt=9, steps_left=0), step=3)
     waits = after(free_blocks=1)
     assert loads.waits_though_loaded(history, waits) == (
-        "a, whose load has finished, waits although 10 tokens of the budget and a slot are left, "
-        "and it needs 1 blocks of 1 free ones"
+        "a, whose load has finished, waits although 10 tokens of the budget and a slot are left: "
+        "it needs 1 blocks, and 1 are free"
     )
     assert loads.one_has_landed(history, waits)
     for reason in (
