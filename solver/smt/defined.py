@@ -38,7 +38,7 @@ from .kinds import (
 )
 from .loops import carried_by, made_here, name_of, source_of, tree_of
 from .on_symbols import REPLACED
-from .rewriting import REWRITTEN
+from .rewriting import REWRITTEN, is_plain
 
 
 @dataclass
@@ -167,9 +167,11 @@ class Body:
             case ast.Return(value=value):
                 self.returned.append(NOTHING if value is None else self.scope.lasting(value))
                 return False
-            case ast.Expr(value=ast.Constant(value=str())) | ast.Pass() | ast.AnnAssign(value=None):
+            case ast.Expr(value=ast.Constant(value=str())) | ast.Pass():
                 pass
-            case ast.FunctionDef(name=name) if not self.scope.of.nested:
+            case ast.AnnAssign(target=ast.Name(), value=None):
+                pass
+            case ast.FunctionDef(name=name) if not self.scope.of.nested and is_plain(node):
                 self.scope.kinds[name] = Kind("local", (Known(node),))
             case ast.Expr(value=ast.Call() as call):
                 self.change(call)

@@ -484,8 +484,11 @@ class Scope:
         key, sort_by = item, options.get("key")
         if isinstance(sort_by, ast.Lambda):
             before, inner = dict(self.kinds), self.inner
-            self.kinds |= {each.arg: item for each in sort_by.args.args}
-            self.inner = inner | {each.arg for each in sort_by.args.args}
+            names = parameters(sort_by) or ()  # a default value would not be followed
+            if len(names) != 1:
+                raise self.refused(call)
+            self.kinds |= dict.fromkeys(names, item)
+            self.inner = inner | {*names}
             self.add(1)
             self.deepen(call, 1)
             key = self.value(sort_by.body)
