@@ -29,7 +29,7 @@ from typing import Any, cast
 
 import z3
 
-from ...model.pool import Pool
+from ...model.pool import Names, Pool
 from ...model.scenario import Request
 from ...model.spyre import blocks, peak, scheduler, volumetric
 from ...model.spyre.config import SpyreConfig
@@ -141,7 +141,7 @@ def follow(revision: Revision, carried: Collection[str]) -> Definitions:
     fields = {**FIELDS, (SpyreModel, "revision"): known(revision)}
     modules = [module.__name__ for module in MODULES]
     free = ("blocks", "published")
-    hidden = (*Pool._fields, *Sequence.__struct_fields__)
+    hidden = (*Pool._fields, *Names._fields, *Sequence.__struct_fields__)
     defined = Definitions(fields, ASSUMED, EXPRESSIONS, modules, carried, free, hidden, COUNTS_DOWN)
     model, state = record(SpyreModel), record(State)
     calls = {
