@@ -36,7 +36,7 @@ from .kinds import (
     result_of,
     shows,
 )
-from .loops import carried_by, made_here, name_of, source_of, tree_of
+from .loops import carried_by, made_here, name_of, set_in, source_of, tree_of
 from .on_symbols import REPLACED
 from .rewriting import REWRITTEN, is_plain
 
@@ -138,7 +138,7 @@ class Body:
     def run(self, tree: ast.FunctionDef) -> Kind:
         """Follow the function, and return the kind of its result."""
         code, scope = self.scope.function.__code__, self.scope.function.__globals__
-        names = {*code.co_varnames, *code.co_freevars, *code.co_cellvars}
+        names = {*code.co_varnames, *code.co_freevars, *code.co_cellvars, *set_in(tree)}
         own = {*REPLACED, *REWRITTEN, "dict", "list"} & (names | scope.keys()) | {"insort"} & names
         if own:
             raise self.scope.refused(tree, f"another {min(own)} than Python's")

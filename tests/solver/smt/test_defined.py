@@ -169,6 +169,13 @@ RETURNS = "    return state._replace("
             "if sorted([1, 2], key=lambda n, k=sum(1 for _ in kept): n * k)[0] else 0",
             "sorted([1, 2], key=",
         ),
+        # what only looks like Python's own function
+        (RETURNS, f"    def f(filter): return [*filter(None, kept)]\n{RETURNS}", "another filter"),
+        (
+            "if kept else 0",
+            "if [n for map, n in ((larger, 1),) if [*map(larger, kept)]] else 0",
+            "another map",
+        ),
         # what has an order only sometimes
         (
             "if kept else 0",
