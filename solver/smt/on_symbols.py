@@ -3,6 +3,7 @@
 import builtins
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import zip_longest
 from types import ModuleType
 from typing import Any, cast
 
@@ -60,17 +61,17 @@ def numbered(collection: Any, start: Any = 0) -> Iterator[tuple[Any, Any]]:
 
 
 def paired(*lists: Any, strict: bool = False) -> Iterator[tuple[Any, ...]]:
-    """Pair the items of lists. An item that stands for several others may only be paired with items
-    that stand for as many; otherwise, a list could be cut off, or shifted against another one.
+    """Pair the items of lists, as `zip` does.
 
-    Raise UndecidedError if the lists differ in this way, or in their lengths.
+    An item that stands for several others may only be paired with items that stand for as many.
+    Otherwise, a list could be cut off, or shifted against another one.
+
+    Raise UndecidedError if such an item is paired with anything else, or not at all.
     """
     rows = [list(each) for each in lists]
-    pairs = [*builtins.zip(*rows)]  # noqa: B905 (the lengths are compared below)
-    same = all(len(row) == len(pairs) for row in rows)
-    if not (same and all(map(counts_alike, pairs))):
+    if not all(map(counts_alike, zip_longest(*rows))):
         raise UndecidedError("pairs lists that may have different lengths")
-    return iter(pairs)
+    return builtins.zip(*rows, strict=strict)
 
 
 def counts_alike(parts: tuple[Any, ...]) -> bool:
