@@ -5,7 +5,7 @@ Block numbers serve as names; 0 is the padding block. A free block keeps its old
 found by that content until it is handed out again.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from .scenario import Segment
@@ -123,16 +123,18 @@ def give_back(
     return pool._replace(head=nameless + pool.head, tail=pool.tail + named)
 
 
-def publish(pool: Pool, filled: Iterable[tuple[int, Content]]) -> Pool:
+def publish(pool: Pool, filled: Collection[tuple[int, Content]]) -> Pool:
     """Return the pool in which each block of `filled` can be found by its content."""
-    if pool.names is not None:
-        for block, content in filled:  # a full block is no longer found by a part of its content
-            pool = with_name(nameless(pool, [block]), block, content)
-        return pool
+    if pool.names is not None:  # a full block is no longer found by a part of its content
+        pool = nameless(pool, [block for block, _ in filled])
     cached = dict(pool.cached)
     for block, content in filled:
         cached[content] = (*cached.get(content, ()), block)
-    return pool._replace(cached=cached)
+    pool = pool._replace(cached=cached)
+    if pool.names is None:
+        return pool
+    of = {**pool.names.of, **{block: (content,) for block, content in filled}}
+    return pool._replace(names=pool.names._replace(of=of))
 
 
 def first_name(pool: Pool, block: int) -> Content | None:

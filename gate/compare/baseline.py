@@ -2,7 +2,7 @@
 
 A baseline is a file of gzipped JSON Lines in the format `schedproof/baseline@1`. It consists of a
 header, a record for each scenario with all replies of the target, and a last line with the number
-of records. Records are written one by one, but the file appears only once it is complete.
+of records. Records are written one by one, but the file does not appear until it is complete.
 """
 
 import contextlib

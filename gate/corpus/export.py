@@ -248,7 +248,7 @@ def _request(request: Request) -> dict[str, Any]:
 def _replay_model(
     scenario: Scenario, rule: str, revision: str
 ) -> tuple[Outcome | None, list[Step]]:
-    # If the rule applies to the revision, it alone judges the run.
+    # If the rule applies to the revision, no other rule judges the run.
     variant = replace(scenario, revision=revision, expect=None)
     catalogue = load(scenario.system, revision)
     rules = [known for known in catalogue if known.id == rule and applies(known, revision)]

@@ -40,7 +40,7 @@ from .rule_choice import excluded_ids
 
 Words = Annotated[str, msgspec.Meta(min_length=1)]
 State = Literal["known", "not_met", "passes", "unused", "expired"]
-# A filter: called in order with the failures of each step, it returns those that are new.
+# A filter: called with the failures of one step after another, it returns those that are new.
 New = Callable[[Sequence[Broken], Scenario], list[Broken]]
 
 

@@ -41,8 +41,8 @@ NEAREST = 12  # how many passing runs a counterexample is compared with at most
 
 
 class Place(NamedTuple):
-    """The engine and the scale of a finding. A run does not stop when it breaks a rule in
-    `known`."""
+    """The engine and the scale of a finding. `known` lists rules that a run may break without
+    stopping."""
 
     engine: str
     scale: str

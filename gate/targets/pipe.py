@@ -138,7 +138,13 @@ class Child:
             if looked > LONGEST_LINE:
                 raise TargetBroken(self._op, "a line is longer than 16 MiB", excerpt(received))
             self._wait(self._readable)
-            if not (data := os.read(self._out, 1 << 16)):
+            try:
+                data = os.read(self._out, 1 << 16)
+            except OSError:
+                if not self._ended:
+                    raise
+                data = b""  # another thread has closed the pipe
+            if not data:
                 raise EOFError
             received += data
         if len(received) > end + 1:

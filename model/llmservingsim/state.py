@@ -29,7 +29,8 @@ class Batch(NamedTuple):
 
 
 class State(Record, frozen=True):
-    """The scheduler between two steps. Queues and batches are in order.
+    """The scheduler between two steps. Queues are listed from front to back, and batches with the
+    oldest first.
 
     `arrived` counts the requests so far, `batches` the batches built so far. The requests in
     `aborted` are reported by the next step. `deferred` contains the requests in the router with the

@@ -6,8 +6,8 @@ from ..sequence import Sequence as Sequence
 
 
 class State(Record, frozen=True):
-    """The scheduler between two steps; queues are in order. The next step reports the requests in
-    `aborted`.
+    """The scheduler between two steps. Each queue is listed from front to back. The next step
+    reports the requests in `aborted`.
 
     In 0.2.0, a sequence whose prompt is partly computed stays at the head of `waiting`.
     """

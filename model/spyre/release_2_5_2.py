@@ -32,9 +32,9 @@ def pause_and_resume(config: SpyreConfig, state: State) -> State:
     """Return the state in which requests decode if the next step has room for them, and pause
     otherwise.
 
-    Requests are considered in the order of `fairness_order`. A request stays if it is within the
-    limit together with all requests that stay so far. A request that stays keeps its place. One
-    that resumes goes to the end.
+    Requests are considered in the order of `fairness_order`. A request stays if it and the requests
+    already kept are within the limit together. A request that stays keeps its place. One that
+    resumes goes to the end.
     """
     # If the whole batch is within the limit, every part of it is, too.
     if not state.paused and fits_limit(config, state.decoding):
@@ -54,8 +54,8 @@ def pause_and_resume(config: SpyreConfig, state: State) -> State:
 def settled(
     ordered: Members[Sequence], fits: Callable[[list[Sequence]], bool]
 ) -> tuple[list[Sequence], list[Sequence]]:
-    """Divide the requests into those that stay and those that pause. Requests are considered in
-    order. A request stays if it fits together with all requests that stay before it."""
+    """Divide the requests into those that stay and those that pause. Consider them in the given
+    order. A request stays if it and the requests already kept fit together."""
     kept: list[Sequence] = []
     paused: list[Sequence] = []
     for request in ordered:

@@ -27,7 +27,7 @@ class Sequence(sequence.Sequence, frozen=True):
 
 
 class State(Record, frozen=True):
-    """The scheduler between two steps. Queues are in order.
+    """The scheduler between two steps. Queues are listed from front to back.
 
     `running` includes the request in its prefill, but not the `paused` requests. `tkv` is the value
     that the last forward pass reported; releases use it for admission. `runner_tkv` is the model

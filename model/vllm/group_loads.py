@@ -34,9 +34,9 @@ def begin(
 def missing(
     config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, covered: int
 ) -> tuple[int, int]:
-    """Return how many blocks a request with a hit of `hit` blocks lacks in the groups after the
-    first. Return two numbers: one for the blocks that admission reserves for the whole request, and
-    one for a load up to `covered` tokens."""
+    """Return how many more blocks a request needs in the groups after the first. `hit` is the
+    number of blocks in its hit. Return two numbers: one for the blocks that admission reserves for
+    the whole request, and one for a load up to `covered` tokens."""
     if not config.more_groups:
         return 0, 0
     whole = load = 0
@@ -75,9 +75,9 @@ def promised(config: VllmConfig, sequence: Sequence, tokens: int) -> int:
 
 
 def missing_to_go_on(config: VllmConfig, sequence: Sequence, in_first: int, tokens: int) -> int:
-    """Return how many blocks, in all groups, a loaded request lacks to compute `tokens` more
-    tokens. `in_first` is the number for the first group. If there must be room for the whole
-    request, count at least the blocks that are reserved for it."""
+    """Return how many more blocks, in all groups together, a loaded request needs to compute
+    `tokens` more tokens. `in_first` is the number for the first group. If there must be room for
+    the whole request, count at least the blocks that are reserved for it."""
     covered = sequence.computed + tokens
     step = kv_groups.missing_to_grow(config, sequence, covered)
     if not config.reserve_full_isl:

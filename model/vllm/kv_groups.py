@@ -204,8 +204,8 @@ def hit_tables(config: VllmConfig, pool: Pool, sequence: Sequence, blocks: int) 
 
 
 def missing(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, tokens: int) -> int:
-    """Return how many blocks a request with a hit of `hit` blocks lacks, in the groups after the
-    first, to compute `tokens` more tokens.
+    """Return how many more blocks a request needs, in the groups after the first, to compute
+    `tokens` more tokens. `hit` is the number of blocks in its hit.
 
     If there must be room for the whole request, all its tokens count. Each group then counts at
     most as many blocks as the request can have in it at once (V1-R54).
@@ -237,14 +237,15 @@ def missing(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, tokens
 
 
 def reserved(config: VllmConfig, group: KvGroup, tokens: int) -> int:
-    """Return the length of the table that admission counts for all tokens of a request."""
+    """Return the length of a group's table that admission expects for a request of `tokens`
+    tokens."""
     most = places if group.kind == "mamba" else most_blocks
     return most(config, group, tokens)
 
 
 def missing_to_grow(config: VllmConfig, sequence: Sequence, covered: int) -> int:
-    """Return how many blocks a running request lacks, in the groups after the first, for its first
-    `covered` tokens."""
+    """Return how many more blocks a running request needs, in the groups after the first, for its
+    first `covered` tokens."""
     missing = sum(
         new_blocks(config, group, len(table), places_ahead(config, group, covered))
         for group, table in zip(config.more_groups, sequence.tables, strict=True)

@@ -73,7 +73,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     `long_prefill_token_threshold_adaptive`, the threshold is at least the budget divided by the
     number of unfinished requests. With `disable_chunked_mm_input`, a step computes all tokens of an
     encoder input or none, unless the input is longer than the threshold. While a request decodes,
-    prefill is computed only once in `prefill_schedule_interval` steps.
+    prefill is computed in only one of every `prefill_schedule_interval` steps.
 
     Ids: with `reused_ids`, a request may have the id of a request that has ended.
     """

@@ -136,8 +136,8 @@ def named_with_next(config: VllmConfig) -> int:
 
 
 def stops_before_the_end(config: VllmConfig, tokens: int) -> int:
-    """Stop at the last block boundary before the end, because the last token is never taken from
-    the cache. 0.33.0 does this; 0.28.0 does not."""
+    """Stop at the last block boundary before the end of the prefill, because the last token is
+    never taken from the cache. 0.33.0 does this; 0.28.0 does not."""
     return (tokens - 1) // config.block_size * config.block_size
 
 

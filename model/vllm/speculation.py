@@ -32,7 +32,7 @@ def drafts_after(config: VllmConfig, requests: int) -> int:
 
 
 def proposed(coming: Coming) -> int:
-    """Return how many of the computed drafts the drafter proposed. The others pad a joining
+    """Return how many of the computed drafts the drafter proposed. The remaining ones pad a joining
     request."""
     return min(coming.drafts, coming.proposed)
 

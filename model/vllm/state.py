@@ -157,7 +157,7 @@ class Cadence(NamedTuple):
 
 
 class State(Record, frozen=True):
-    """The scheduler between two steps; every queue is in order.
+    """The scheduler between two steps. Every queue is listed from front to back.
 
     Attributes:
         arrived: the number of requests so far.

@@ -14,7 +14,7 @@ from .lockstep import Differing, differing
 
 CRASH, HANG, REFUSAL = "crash", "hang", "refusal"
 DECISION, ORDER, PADDING, BOOKKEEPING = "decision", "order", "padding", "bookkeeping"
-# The fields of a decision that determine the others.
+# The fields of a decision that determine its other fields.
 CAUSES = ("scheduled", "preempted", "paused")
 SHOWN_MEMBERS = 12
 # The classes, the most serious first, each with its meaning.

@@ -52,7 +52,7 @@ def translated(
     config: Mapping[str, Any], system: str, revision: str, other: str, other_revision: str
 ) -> dict[str, Any]:
     """Translate a configuration of `system` into one of `other`. Shared keys keep their values, and
-    the others must have no effect. Lengths are in tokens.
+    all remaining keys must have no effect. Lengths are in tokens.
 
     Raises:
         InputError: a key that `other` lacks has an effect here, or the values do not fit together.

@@ -1,5 +1,6 @@
 """Explain every other failure by showing which requests computed tokens in each step, and what the
-others lacked. If there is nothing to say about that, say what the requests in the message did last.
+remaining ones lacked. If there is nothing to say about that, say what the requests in the message
+did last.
 """
 
 import re

@@ -23,8 +23,8 @@ Config = Mapping[str, Any]
 def waits(
     config: Config, revision: str, first: RequestHistory, started: Sequence[RequestHistory]
 ) -> int | None:
-    """Return the largest number of steps until all earlier requests, served in order, have ended.
-    Return None if there is no bound.
+    """Return the largest number of steps until all earlier requests, served in order of arrival,
+    have ended. Return None if there is no bound.
 
     There is no bound if a later request may take the blocks that the first one needs. According to
     the documentation page, this is always possible, because the scheduler tries the next request.

@@ -54,8 +54,8 @@ class LlmServingSimFeatures(VllmFeatures):
         return super().decided(history, step)
 
     def _pass_time(self, history: RunHistory[Any], step: Step) -> None:
-        """Advance the clock by the duration of a step. If a session's tool has finished, the
-        session becomes the last arrival."""
+        """Advance the clock by the duration of a step. If a session's tool has finished, its
+        request moves to the end of the order of arrival."""
         live = requests_of(history.live)
         waits = time_of_idle(history, step) or 1
         for request in [request for request in live.values() if request.blocked]:

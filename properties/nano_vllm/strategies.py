@@ -165,8 +165,8 @@ def contents(
 
 
 def goes_on(config: Config, other: Request, name: str, length: int) -> Content:
-    """Return the whole blocks of a prompt and the beginning of its answer, followed by new
-    tokens."""
+    """Return content that begins with the first blocks of another request's prompt and answer, and
+    continues with new tokens."""
     block, most = config["block_size"], longest_request(config) - 2
     whole = min(other.prompt_len + block, most) // block * block
     shared = prefix((*other.prompt, (f"out:{other.id}", other.tokens_to_emit)), whole)

@@ -65,7 +65,8 @@ choices_of = lru_cache(maxsize=32)(Choices)
 
 
 class Questions:
-    """Chooses the checks to evaluate at each step of a run, and keeps the results of the others.
+    """Chooses the checks to evaluate at each step of a run, and keeps the previous results of all
+    other checks.
 
     A rule is not evaluated if neither this step nor the previous one changed anything that it
     reads. The previous result then still applies: the rule is not broken, and its witness occurs if

@@ -18,7 +18,7 @@ from ..search.state import features_of_requests
 
 # Trials of a scenario that hangs; each takes the full time limit of a step.
 HANG_ATTEMPTS = 10
-# The optional fields of requests that a finding names as needed. The others are sizes, or
+# The optional fields of requests that a finding names as needed. The remaining ones are sizes, or
 # `features_of_requests` has a name for them.
 NAMED_FIELDS = ("external_tokens", "send_steps", "send_aborted", "cache_salt", "lora")
 

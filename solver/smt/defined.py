@@ -102,9 +102,8 @@ class Definitions:
             result = Body(scope).run(tree)
             assumed = self.assumed.get(name, result)
             if not shows(assumed, result):
-                raise scope.refused(tree, f"{name} returns something else than the proof assumes")
-            # The proof does not run code that it replaces, so its loops count nothing.
-            self._results[key] = assumed, 0 if loose else self.deepest, self.ways
+                raise scope.refused(tree, f"{name} returns something other than the proof assumes")
+            self._results[key] = assumed, self.deepest, self.ways
             self.nested, self.deepest, self.ways, self.loose = outside
             self._running.pop()
         return self._results[key]

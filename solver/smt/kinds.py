@@ -61,8 +61,7 @@ def row(*items: Kind) -> Kind:
 
 
 def stream(item: Kind) -> Kind:
-    """Return the kind of items that code can iterate over only once, at the point where they are
-    made."""
+    """Return the kind of items that code can iterate over a single time, where they are made."""
     return Kind("stream", (item,))
 
 
@@ -187,7 +186,7 @@ def result_of(operator: ast.operator, left: Kind, right: Kind) -> Kind:
 
 def item_at(kind: Kind, place: str, of: Kind) -> Kind:
     """Return the kind of an item. The item's place is a constant in the code, or a value of kind
-    `place`. Code may take only the first and the last item of a list."""
+    `place`. Code may take only the first or the last item of a list."""
     if kind.name == "by id" and of == NAME:
         return cast(Kind, kind.of[0])
     if kind.name == "many" and of.name == "place":

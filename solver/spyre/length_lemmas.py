@@ -5,8 +5,8 @@ Let mml be max_model_len, and RU round up to whole blocks. The check of a reques
 the front door in the names of lemmas, requires prompt + max_tokens - 1 <= mml. So no request is
 ever longer than mml.
 
-If mml is a whole number of blocks, the constraint is not needed. The check on arrival alone keeps
-every tkv within mml:
+If mml is a whole number of blocks, the constraint is not needed. The check on arrival is enough to
+keep every tkv within mml:
 
 1. `whole_blocks_keep_model_length`: a max-tkv combines the width of the widest member with the
    offset of the same or another member. When a prompt joins, releases report a tkv that is computed
@@ -120,7 +120,9 @@ def more_blocks_are_one_block_more(lengths: Lengths, more: int) -> list[Any]:
     return negated(numbers, first * lengths.block >= (other + 1) * lengths.block + more)
 
 
-@lemma("If max_model_len is whole blocks, the check on arrival alone keeps every tkv within it.")
+@lemma(
+    "If max_model_len is whole blocks, the check on arrival is enough to keep every tkv within it."
+)
 def whole_blocks_keep_model_length(lengths: Lengths, more: int) -> list[Any]:
     numbers = make_numbers(lengths)
     blocks = numbers.fresh("blocks", 1)
@@ -160,8 +162,8 @@ def _two_reach_rounded_model_length(lengths: Lengths, less: int, *, at_the_door:
     """Claim that the check on arrival and the constraint accept two requests that reach the rounded
     model length.
 
-    They are the requests of `beyond_length`. The first is two tokens beyond a block border, the
-    second has a prompt of one token, and both still decode one token less than a block.
+    They are the requests of `beyond_length`. The first is two tokens beyond a block boundary, and
+    the second has a prompt of one token. Both still decode one token fewer than a block holds.
     """
     numbers = make_numbers(lengths)
     block = lengths.block

@@ -82,7 +82,7 @@ CARRIES_POOL = {"spyre.forward.compute_decode pool"}
 # In how many ways a step of each revision, an abort or an arrival could find out that there is one
 # more request (`Scope.add`), and in how many more ways a changed model may. With as many ways as
 # there are requests, code could count them, and the lemmas run it with five.
-WAYS = {"sound": 84, "documented": 84, "2.1.2": 79, "2.5.2": 106}
+WAYS = {"sound": 94, "documented": 94, "2.1.2": 89, "2.5.2": 121}
 WAYS_OUTSIDE = 5
 MORE_WAYS = 4
 BLOCKS = many(HIDDEN)

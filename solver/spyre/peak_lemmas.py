@@ -207,7 +207,7 @@ def check_compares_each_end(check: str, size: int, block: int, more: int) -> lis
             inserted.append(offset)
 
         def largest_tkv(longest: Any, offsets: list[Any], at: Any, _: int) -> Any:
-            # Only offsets that `insort` has inserted are in order.
+            # Only offsets that `insort` has inserted are sorted.
             ordered = [offset for offset in offsets if any(offset is other for other in inserted)]
             numbers_of = [bare(number) for number in ordered]
             calls.append((bare(longest), numbers_of, bare(at), bare(length_of(ordered))))
@@ -391,7 +391,7 @@ class _ToTheEnd(NamedTuple):
         longest: the tokens of the longest request.
         offset: the offset of any of them.
         below, above: the two offsets that the code uses.
-        ends: the number of steps until the end.
+        ends: the number of steps until all requests end.
         taken: the paths of the check's code.
     """
 
@@ -439,7 +439,7 @@ class _ToTheEnd(NamedTuple):
         return holds_on(self.numbers, self.taken, claim)
 
 
-@lemma("Until the end, no request's tkv exceeds the check's value.")
+@lemma("Until all requests end, no request's tkv exceeds the check's value.")
 def no_tkv_exceeds_check(block: int, less: int) -> list[Any]:
     batch = _ToTheEnd.make(block)
     step = length(batch.numbers, "step")
@@ -448,7 +448,7 @@ def no_tkv_exceeds_check(block: int, less: int) -> list[Any]:
     return batch.says(lambda most: tkv <= bare(most) - less)
 
 
-@lemma("The check's value is the tkv of some request in some step until the end.")
+@lemma("The check's value is the tkv of some request in some step until all requests end.")
 def check_value_is_reached(block: int, more: int) -> list[Any]:
     """Claim that some step reaches the value that the check computes: the last step, or the last
     step in which a block was filled."""

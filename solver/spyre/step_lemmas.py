@@ -63,7 +63,7 @@ LEMMAS: dict[str, tuple[str, Claim]] = {
     ),
     "decoding_requests_run_together": (
         "In a step with {requests}, all of them run or none does. Those that have generated "
-        "all their tokens leave; no other of them does, unless it is aborted.",
+        "all their tokens leave; of the rest, only aborted ones do.",
         Step.runs_together,
     ),
     "remembered_tkv_covers_every_member": (

@@ -114,7 +114,7 @@ def run_decision(policy: Any, running: int, waiting: int, then: Any = None) -> D
             enable_chunked_prefill=run.truth(chunks),
             policy=policy,
         )
-        # The queue is in order; the running requests may have been admitted in any order.
+        # The queue is sorted; the running requests may have been admitted in any order.
         in_run = [request.of(run, n, n) for n, request in enumerate(requests)]
         if policy == "priority":
             in_run[:running] = in_run[:running][::-1]

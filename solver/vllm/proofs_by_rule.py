@@ -48,8 +48,8 @@ _BUDGET = RuleProof(
     combine(budget_lemmas.obligations, code_lemmas.budget),
 )
 _ADMISSION = RuleProof(
-    "Can a request be admitted that could not finish even alone? Can a request that could finish "
-    "be kept out forever?",
+    "Can a request be admitted that could not finish even if it ran alone? Can a request that "
+    "could finish be kept out forever?",
     "No.",
     (_SWITCHED_OFF, _BLOCKS),
     "how many blocks the watermark amounts to, and which blocks a prefix-cache hit finds",
@@ -57,8 +57,8 @@ _ADMISSION = RuleProof(
 )
 _PROGRESS = RuleProof(
     "Can accepted requests block each other forever?",
-    "No; under the priority policy, this holds only once no more requests arrive. Under FCFS, a "
-    "request waits for at most max_model_len steps per request ahead of it.",
+    "No; under the priority policy, this holds only after the last request has arrived. Under "
+    "FCFS, a request waits for at most max_model_len steps per request ahead of it.",
     (_SWITCHED_OFF, _LOOPS, _BLOCKS, "a running request that is alone has room (a block lemma)"),
     "where a priority queue puts newly arrived requests",
     combine(progress_lemmas.obligations, code_lemmas.progress),

@@ -367,8 +367,8 @@ def run_proof(search: VolumeSearch) -> int:
     failed = sum(lemma.status != "proven" for lemma in lemmas)
     if failed:
         search.say(
-            f"inconclusive: {failed} of {len(lemmas)} lemmas not proven, so this argument does not "
-            "hold; without --prove, search looks for a counterexample"
+            f"inconclusive: {failed} of {len(lemmas)} lemmas not proven, so the argument proves "
+            "nothing; without --prove, search looks for a counterexample"
         )
         return INCONCLUSIVE
     spent = time.monotonic() - began

@@ -24,7 +24,7 @@ NPU = 0  # the number of the only accelerator, which starts and ends every batch
 PROBE = (17, 16)
 PACKAGES = ("serving.core", "inference_serving")  # possible names, the newer one first
 MAINS = ("serving/__main__.py", "main.py")  # the simulator's entry point, the newer one first
-# The trace generator alone needs these modules, to read tables and fit curves. Only profiling the
+# Only the trace generator needs these modules, to read tables and fit curves. Only profiling the
 # simulator needs the last one.
 NOT_NEEDED = ("pandas", "sklearn", "joblib", "pyinstrument")
 

@@ -4,14 +4,14 @@ Everything that decides, allocates, caches and counts is the checkout's unmodifi
 size of the pool follows from the memory of the accelerator. There are two generations of the code:
 
 - The newer one has a block pool.
-- Releases 1.0.0 and 1.1.0 have one queue of requests, and a radix tree as prefix cache.
+- Releases 1.0.0 and 1.1.0 have one queue of requests, and a radix tree as their prefix cache.
   LLMServingSim's page on continuous batching describes them. The pool is the memory that the
   model's weights leave free, and its blocks have no numbers. Requests that the scheduler evicts
   move to the host, which has room for all of them. They keep their computed tokens, so they do not
   count as preempted.
 
 With several pipeline stages (`pp_size`), batches stay in flight. In a step in which the scheduler
-builds no batch, the oldest one completes.
+builds no batch, the oldest batch in flight completes.
 
 With `instances`, the scheduler runs inside the simulator's own main loop and router; see
 `main_loop`.

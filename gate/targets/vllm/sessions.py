@@ -1,7 +1,7 @@
 """Sessions: requests with several turns. Further inputs are sent as a client would send them.
 
-Source: AsyncLLM._add_streaming_input_request, which sends each input as a resumable request with
-the id of the first, and at the end of the inputs a request that is not resumable.
+Source: AsyncLLM._add_streaming_input_request, which sends each input as a resumable request, all
+with the same id. After the last input, it sends a request that is not resumable.
 """
 
 from collections import deque
@@ -41,8 +41,8 @@ class Sessions:
         self._sessions: dict[str, Session] = {}
 
     def begin(self, name: str, first: Output, turns: tuple[Turn, ...]) -> None:
-        """Register a session whose first input has been sent, and send the inputs that arrive
-        together with it."""
+        """Register a session whose first input has been sent, and send the further inputs that
+        arrive at the same time."""
         self._sessions[name] = Session(first, turns)
         self._send(name, self._sessions[name])
 

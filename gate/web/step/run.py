@@ -117,9 +117,7 @@ class ByHand:
         requests."""
         self._must_go_on()
         if len(self.clients.requests) == MAX_REQUESTS:
-            raise NotNow(
-                f"{MAX_REQUESTS} requests have arrived, the most that a run by hand may have"
-            )
+            raise NotNow(f"{MAX_REQUESTS} requests have arrived, the maximum for a run by hand")
         if shared > prompt:
             raise NotNow(f"shared {shared}; valid: 0 to {prompt}, the length of the prompt")
         external = loads.get("external_tokens", 0)
@@ -206,9 +204,7 @@ class ByHand:
         """Take a number of steps. Stop at the first one that breaks a rule."""
         self._must_go_on()
         if self.clients.steps + times > MAX_STEPS:
-            raise NotNow(
-                f"{MAX_STEPS:,} steps have been taken, the most that a run by hand may have"
-            )
+            raise NotNow(f"{MAX_STEPS:,} steps have been taken, the maximum for a run by hand")
         self._do(self.clients)
         for _ in range(times):
             self.clients = self.clients._replace(steps=self.clients.steps + 1)

@@ -420,8 +420,9 @@ class Handler(BaseHTTPRequestHandler):
         page.
 
         Another site's page can send requests here in two ways: with a form, which the Origin header
-        reveals, or through its own host name that it lets resolve to this machine, which the Host
-        header reveals. Another user of this machine does not know the secret.
+        reveals, or through its own host name, which it makes resolve to this machine (DNS
+        rebinding), as the Host header reveals. Another user of this machine does not know the
+        secret.
         """
         names = self.server.names()
         hosts, origins = (self.headers.get_all(name, []) for name in ("Host", "Origin"))

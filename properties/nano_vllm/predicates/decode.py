@@ -92,7 +92,7 @@ def victim_keeps_something(history: RunHistory, step: Step) -> str | None:
         if held := (step.blocks or {}).get(request.id):
             return f"{request.id} was preempted and holds {len(held)} blocks"
         if computed := (step.computed or {}).get(request.id):
-            return f"{request.id} was preempted and counts {computed} computed tokens"
+            return f"{request.id} was preempted but still has {computed} computed tokens"
     return None
 
 

@@ -93,8 +93,8 @@ class VllmFeatures(Features):
         return (*loading, *turns, *(("finished",) if blocked.can_be(config) else ()))
 
     def may_forget(self, config: Config) -> bool:
-        """Return whether requests can find the tokens of ended requests only in blocks that still
-        contain them."""
+        """Return whether the cache finds an ended request's tokens only as long as a block contains
+        them."""
         if not prefix_hits.caches(config):
             return True
         return in_flight.depth(config) == 1 and not loads.are_made(config)

@@ -152,7 +152,7 @@ def victim_keeps_something(history: VllmRun, step: Step) -> str | None:
         if step.waiting is not None and request.id not in step.waiting:
             return f"{request.id} was preempted, but does not wait"
         if computed := (step.computed or {}).get(request.id):
-            return f"{request.id} was preempted and counts {computed} computed tokens"
+            return f"{request.id} was preempted but still has {computed} computed tokens"
         if held := (step.blocks or {}).get(request.id):
             return f"{request.id} was preempted and holds {len(held)} blocks"
     return None
@@ -278,7 +278,7 @@ def counter_wrong(history: VllmRun, step: Step) -> str | None:
             wrong = most - expected if speculation.drafts(history.config) else 0
             less = f" minus {wrong} rejected" if wrong else ""
             return (
-                f"{name} counts {computed} computed tokens; {request.computed} before, {hit} "
+                f"{name} has {computed} computed tokens; {request.computed} before, {hit} "
                 f"cached and {step.scheduled.get(name, 0)} scheduled{less} make {expected}"
             )
     return None

@@ -371,7 +371,7 @@ def test_a_proof_that_fails_is_inconclusive_and_names_the_lemma(run):
     result = run("search", "SPY-R07", "--prove", "--param", "formula=2.1.0")
     assert result.code == 3
     assert "\nrefuted    covers_newcomer " in result.out
-    assert "inconclusive: 1 of 13 lemmas not proven, so this argument" in result.out
+    assert "inconclusive: 1 of 13 lemmas not proven, so the argument" in result.out
 
 
 @pytest.mark.slow

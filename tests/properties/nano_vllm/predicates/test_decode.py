@@ -116,7 +116,7 @@ def test_the_choice_of_a_victim_is_at_stake_among_several(names, gone, exercised
     [
         ("b", {}, None),
         ("b", {"computed": {"a": 7, "b": 0}, "blocks": {"a": (1, 2), "b": ()}}, None),
-        ("b", {"computed": {"b": 4}}, "b was preempted and counts 4 computed tokens"),
+        ("b", {"computed": {"b": 4}}, "b was preempted but still has 4 computed tokens"),
         ("b", {"blocks": {"b": (3, 5)}}, "b was preempted and holds 2 blocks"),
         ("", {}, "b was preempted, but does not wait"),
     ],

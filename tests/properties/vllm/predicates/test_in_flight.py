@@ -328,7 +328,7 @@ def test_drafts_on_their_way_count_until_they_are_found_wrong():
     right = ran({"a": 3}, "a", emitted={"a": 2}, computed={"a": 11})
     assert preemption.counter_wrong(history, right) is None
     assert preemption.counter_wrong(history, replace(right, computed={"a": 12})) == (
-        "a counts 12 computed tokens; 9 before, 0 cached and 3 scheduled minus 1 rejected make 11"
+        "a has 12 computed tokens; 9 before, 0 cached and 3 scheduled minus 1 rejected make 11"
     )
     assert speculation.verified_wrongly(history, right) is None
     assert speculation.some_right_some_wrong(history, right)
