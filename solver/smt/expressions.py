@@ -477,18 +477,16 @@ class Scope:
         options = {option.arg: option.value for option in call.keywords}
         item = self.item(of)
         reverse = options.get("reverse")
-        if not options.keys() <= {"key", "reverse"}:
-            raise self.refused(call)
-        if reverse is not None and self.value(reverse) != TRUTH:
+        in_order = reverse is None or self.value(reverse) == TRUTH
+        if not (in_order and options.keys() <= {"key", "reverse"}):
             raise self.refused(call)
         key, sort_by = item, options.get("key")
         if isinstance(sort_by, ast.Lambda):
             before, inner = dict(self.kinds), self.inner
-            names = parameters(sort_by) or ()  # a default value would not be followed
-            if len(names) != 1:
+            names = parameters(sort_by)
+            if names is None:  # a default value would not be followed
                 raise self.refused(call)
-            self.kinds |= dict.fromkeys(names, item)
-            self.inner = inner | {*names}
+            self.kinds, self.inner = before | dict.fromkeys(names, item), inner | {*names}
             self.add(1)
             self.deepen(call, 1)
             key = self.value(sort_by.body)
