@@ -137,7 +137,7 @@ class ChangeReporter(Terminal):
         by_id = {rule.id: rule for rule in self._rules}
         causes = causes_of(verdict.faults)
         faults = one_per_rule(verdict.faults, causes)
-        for fault in sorted(faults, key=lambda fault: fault.number in causes):
+        for fault in faults:
             cause = causes.get(fault.number)
             if cause is not None and fault.kind not in SEVERE:
                 continue
@@ -190,9 +190,10 @@ def causes_of(faults: Sequence[Fault]) -> dict[int, Fault]:
 
 
 def one_per_rule(faults: Sequence[Fault], causes: Mapping[int, Fault]) -> list[Fault]:
-    """Leave out a fault if another one breaks the same rule and may have the same cause."""
+    """Leave out a fault if another one breaks the same rule and may have the same cause. Keep the
+    causes themselves."""
     kept: dict[tuple[str, int], Fault] = {}
-    for fault in faults:
+    for fault in sorted(faults, key=lambda fault: fault.number in causes):
         cause = causes.get(fault.number, fault)
         kept.setdefault((fault.rule, cause.number), fault)
     return list(kept.values())

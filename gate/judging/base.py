@@ -152,7 +152,7 @@ class Base:
             to_the_end = any(failure.rule == COMPLETION for failure in unknown)
             last_step = None if later else unknown[0].step
             failures = self.failures_of_base(scenario, last_step, to_the_end)
-            if alike:  # unless the base had to go on, it is now where the change is
+            if alike and self._steps:  # unless the base went on, it is now where the change is
                 self.pair.rejoin(self._steps)
             shared = [failure for failure in unknown if self._explained(failure, failures)]
         new = [failure for failure in unknown if failure not in shared]

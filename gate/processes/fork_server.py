@@ -50,12 +50,13 @@ def serve_forks() -> None:
     while True:
         connection, _ = listener.accept()
         _reap()
-        with suppress(OSError):
+        given = list[int]()
+        with suppress(OSError):  # if there are too many processes, the next one may be forked
             _, given, *_ = socket.recv_fds(connection, 1, STREAMS + 2)
             if len(given) == STREAMS + 2 and os.fork() == 0:
                 break
-            for descriptor in given:
-                os.close(descriptor)
+        for descriptor in given:
+            os.close(descriptor)
         connection.close()
     listener.close()
     _become_target(connection, given)

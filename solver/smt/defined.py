@@ -36,9 +36,9 @@ from .kinds import (
     result_of,
     shows,
 )
-from .loops import carried_by, made_here, name_of, source_of, tree_of
+from .loops import carried_by, made_here, name_of, set_in, source_of, tree_of
 from .on_symbols import REPLACED
-from .rewriting import REWRITTEN
+from .rewriting import REWRITTEN, is_plain
 
 
 @dataclass
@@ -137,7 +137,7 @@ class Body:
     def run(self, tree: ast.FunctionDef) -> Kind:
         """Follow the function, and return the kind of its result."""
         code, scope = self.scope.function.__code__, self.scope.function.__globals__
-        names = {*code.co_varnames, *code.co_freevars, *code.co_cellvars}
+        names = {*code.co_varnames, *code.co_freevars, *code.co_cellvars, *set_in(tree)}
         own = {*REPLACED, *REWRITTEN, "dict", "list"} & (names | scope.keys()) | {"insort"} & names
         if own:
             raise self.scope.refused(tree, f"another {min(own)} than Python's")
@@ -167,9 +167,11 @@ class Body:
             case ast.Return(value=value):
                 self.returned.append(NOTHING if value is None else self.scope.lasting(value))
                 return False
-            case ast.Expr(value=ast.Constant(value=str())) | ast.Pass() | ast.AnnAssign(value=None):
+            case ast.Expr(value=ast.Constant(value=str())) | ast.Pass():
                 pass
-            case ast.FunctionDef(name=name) if not self.scope.of.nested:
+            case ast.AnnAssign(target=ast.Name(), value=None):
+                pass
+            case ast.FunctionDef(name=name) if not self.scope.of.nested and is_plain(node):
                 self.scope.kinds[name] = Kind("local", (Known(node),))
             case ast.Expr(value=ast.Call() as call):
                 self.change(call)

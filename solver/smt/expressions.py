@@ -477,15 +477,16 @@ class Scope:
         options = {option.arg: option.value for option in call.keywords}
         item = self.item(of)
         reverse = options.get("reverse")
-        if not options.keys() <= {"key", "reverse"}:
-            raise self.refused(call)
-        if reverse is not None and self.value(reverse) != TRUTH:
+        in_order = reverse is None or self.value(reverse) == TRUTH
+        if not (in_order and options.keys() <= {"key", "reverse"}):
             raise self.refused(call)
         key, sort_by = item, options.get("key")
         if isinstance(sort_by, ast.Lambda):
             before, inner = dict(self.kinds), self.inner
-            self.kinds |= {each.arg: item for each in sort_by.args.args}
-            self.inner = inner | {each.arg for each in sort_by.args.args}
+            names = parameters(sort_by)
+            if names is None:  # a default value would not be followed
+                raise self.refused(call)
+            self.kinds, self.inner = before | dict.fromkeys(names, item), inner | {*names}
             self.add(1)
             self.deepen(call, 1)
             key = self.value(sort_by.body)

@@ -133,6 +133,8 @@ def _join(kind: Kind, other: Kind) -> Kind:
             return MIXED  # code could use the known length to count the items of another list
         return many(join(*kind.of, *other.of))
     if names == {"by id"}:
+        if NOTHING in (*kind.of, *other.of) and EMPTY not in (*kind.of, *other.of):
+            return MIXED  # a set has no order, and a dict has one
         return by_id(join(*kind.of, *other.of))
     return MESSAGE if {kind, other} == {TEXT, MESSAGE} else MIXED
 

@@ -119,6 +119,13 @@ def _filled_by(node: ast.AST) -> Iterator[ast.Name]:
             yield name
 
 
+def set_in(function: ast.AST) -> set[str]:
+    """Return all variables of a function, and of the functions and comprehensions within it."""
+    defined = [each for each in ast.walk(function) if isinstance(each, ast.FunctionDef)]
+    given = {each.arg for each in ast.walk(function) if isinstance(each, ast.arg)}
+    return given | _set_by(function) | {each.name for each in defined if each is not function}
+
+
 def _set_by(target: ast.AST) -> set[str]:
     return {node.id for node in ast.walk(target) if _is(node, ast.Store)}
 

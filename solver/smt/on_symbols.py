@@ -3,6 +3,7 @@
 import builtins
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import zip_longest
 from types import ModuleType
 from typing import Any, cast
 
@@ -14,7 +15,7 @@ from .execution import Number, Prefix, SymbolicLength, UndecidedError, bare, cou
 
 @contextmanager
 def on_symbols(*modules: ModuleType) -> Iterator[None]:
-    """Within the block, replace `len`, `max`, `min`, `sorted` and `enumerate` in these modules.
+    """Within the block, replace the functions in `REPLACED` in these modules.
 
     Python's own functions compare the numbers pair by pair, and each comparison is a branch. So
     each order of the numbers would become a separate path. The replacements return a term: code
@@ -57,6 +58,30 @@ def numbered(collection: Any, start: Any = 0) -> Iterator[tuple[Any, Any]]:
     for item in collection:
         yield start, item
         start = sum(more_of(item), start + 1)
+
+
+def paired(*lists: Any, strict: bool = False) -> Iterator[tuple[Any, ...]]:
+    """Pair the items of lists, as `zip` does.
+
+    An item that stands for several others may only be paired with items that stand for as many.
+    Otherwise, a list could be cut off, or shifted against another one.
+
+    Raise UndecidedError if such an item is paired with anything else, or not at all.
+    """
+    rows = [list(each) for each in lists]
+    if not all(map(counts_alike, zip_longest(*rows))):
+        raise UndecidedError("pairs lists that may have different lengths")
+    return builtins.zip(*rows, strict=strict)
+
+
+def counts_alike(parts: tuple[Any, ...]) -> bool:
+    first, *others = [[bare(more) for more in more_of(part)] for part in parts]
+    return all(len(other) == len(first) and all(map(z3.eq, first, other)) for other in others)
+
+
+def applied(function: Any, *lists: Any) -> Iterator[Any]:
+    """Apply the function to each item, or to the items of several lists, which must pair."""
+    return (function(*row) for row in paired(*lists))
 
 
 def largest(*of: Any, **options: Any) -> Any:
@@ -128,4 +153,6 @@ REPLACED = {
     "min": smallest,
     "sorted": in_order,
     "enumerate": numbered,
+    "zip": paired,
+    "map": applied,
 }

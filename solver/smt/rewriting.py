@@ -145,6 +145,17 @@ def parameters(function: ast.Lambda | ast.FunctionDef) -> list[str] | None:
     return [each.arg for each in (*given.posonlyargs, *given.args)]
 
 
+def is_plain(function: ast.FunctionDef) -> bool:
+    """Return whether to define a function within another one runs no code: it has no decorators and
+    no default values, and its annotations call nothing."""
+    given = function.args
+    hints = [function.returns, *[each.annotation for each in (*given.posonlyargs, *given.args)]]
+    simple = (*SIMPLE, ast.Subscript, ast.Tuple, ast.List, ast.BinOp, ast.BitOr)
+    parts = [part for hint in hints if hint is not None for part in ast.walk(hint)]
+    is_bare = not function.decorator_list and parameters(function) is not None
+    return is_bare and all(isinstance(part, simple) for part in parts)
+
+
 def _first(node: ast.expr) -> ast.NamedExpr | None:
     """Return the assignment in an expression before which only constants, fields and other names
     are evaluated, or None if there is none."""

@@ -119,6 +119,13 @@ def test_a_fault_that_may_follow_from_another_one_is_below_it(console):
     assert last.endswith(" (may follow from ALL-R03, or have the same cause: ALL-R09.json)")
 
 
+def test_a_cause_is_printed_although_a_fault_in_the_same_rule_may_follow_from_it(console):
+    faults = fault(1, "V1-R07", behind=2), fault(2, "V1-R07")
+    lines = reported(console, verdict(faults=faults)).splitlines()
+    assert lines[0].startswith("BREAKS V1-R07")
+    assert "1 fault that the base does not have" in lines[-1]
+
+
 def test_of_many_faults_that_may_follow_the_last_are_named_by_their_rules(console):
     rules = ["V1-R07", "V1-R09", "V1-R11", "V1-R04", "V1-R06", "V1-R02"]
     faults = fault(1, "ALL-R03"), *(fault(n, rule, behind=1) for n, rule in enumerate(rules, 2))

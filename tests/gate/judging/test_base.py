@@ -19,7 +19,7 @@ from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.verdict import Notice
 from schedproof.gate.targets import probe as probing
 from schedproof.gate.targets.target_spec import TargetSpec
-from schedproof.model.faults import TargetCrashed
+from schedproof.model.faults import ConfigRefused, TargetCrashed
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.properties.checking.differential_target import DifferentialTarget, Side
@@ -105,6 +105,19 @@ def test_a_base_that_was_asked_before_is_asked_again_in_the_same_run(monkeypatch
     monkeypatch.setattr("schedproof.gate.judging.base.replay", ends)
     assert base.new(of_both, ALONE) == []
     assert base.new(of_the_change, ALONE) == of_the_change
+
+
+def test_a_base_that_could_not_run_is_not_beside_the_change_again(monkeypatch):
+    pair = DifferentialTarget(Side(Toy(), *TERMS), Side(Toy(), *TERMS))
+    pair.start(*TERMS, ALONE.config)
+    base = Base(pair, select(load("spyre"), ["ALL-R09"]))
+
+    def refuses(*_):
+        raise ConfigRefused("start", "no")
+
+    monkeypatch.setattr("schedproof.gate.judging.base.replay", refuses)
+    base.new([Broken("ALL-R09", 0, "1 block is lost")], ALONE)
+    assert not pair.together
 
 
 def test_what_the_base_keeps_is_counted_and_shrunk(against):

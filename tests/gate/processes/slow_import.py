@@ -10,3 +10,13 @@ with Path(os.environ["IMPORTED"]).open("a") as file:
 
 if "THREADED" in os.environ:
     threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+
+
+def fork_later(fork=os.fork):
+    """Fail once, as if there were too many processes."""
+    os.fork = fork
+    raise BlockingIOError
+
+
+if "FAILS" in os.environ:
+    os.fork = fork_later

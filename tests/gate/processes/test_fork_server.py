@@ -139,6 +139,21 @@ def test_a_server_with_threads_does_not_fork(target):
         assert start(change)["change"] == "change"
 
 
+OPEN = "len(os.listdir('/proc/self/fd'))"
+
+
+def test_a_server_that_cannot_fork_once_keeps_nothing_open(target):
+    opened = []
+    for name, more in (("usual", {}), ("fails", {"FAILS": "1"})):
+        with target(name, **more) as change, forking([change]) as change.forks:
+            if more:
+                with pytest.raises(ConnectionError):
+                    ForkedProcess(change.forks, {}, PATIENT)
+            start(change)
+            opened.append(change.control(OPEN)["done"])
+    assert opened[0] == opened[1]
+
+
 def test_targets_with_different_commands_share_no_server(target):
     with target("change") as change, target("base") as base:
         base.command = (*base.command, "else")

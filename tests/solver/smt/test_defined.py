@@ -158,6 +158,30 @@ RETURNS = "    return state._replace("
         (RETURNS, f"    match kept:\n        case [_]: pass\n{RETURNS}", "match kept:"),
         ("paused_steps=0", "generated=None is None", "generated=None is None"),
         ("paused_steps=0", "**{}", "request._replace(**{})"),
+        # what runs where a function within this one is defined, or a variable is only declared
+        (RETURNS, f"    def f(x=kept.append(state)): return x\n{RETURNS}", "def f("),
+        (RETURNS, f"    def f(x: kept.append(state)): return x\n{RETURNS}", "def f("),
+        (RETURNS, f"    def f(x) -> kept.append(state): return x\n{RETURNS}", "def f("),
+        (RETURNS, f"    @kept.append\n    def f(x): return x\n{RETURNS}", "kept.append"),
+        (RETURNS, f"    kept.append(state).x: int\n{RETURNS}", "kept.append(state).x"),
+        (
+            "if kept else 0",
+            "if sorted([1, 2], key=lambda n, k=sum(1 for _ in kept): n * k)[0] else 0",
+            "sorted([1, 2], key=",
+        ),
+        # what only looks like Python's own function
+        (RETURNS, f"    def f(filter): return [*filter(None, kept)]\n{RETURNS}", "another filter"),
+        (
+            "if kept else 0",
+            "if [n for map, n in ((larger, 1),) if [*map(larger, kept)]] else 0",
+            "another map",
+        ),
+        # what has an order only sometimes
+        (
+            "if kept else 0",
+            "if [0 for _ in ({r.id for r in kept} if block else {r.id: 1 for r in kept})] else 0",
+            "{r.id for r in kept}",
+        ),
         (
             "(queue, fits):",
             "(queue, fits, size=len):\n    if size(queue) == 7: return None",

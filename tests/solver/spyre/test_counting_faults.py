@@ -74,3 +74,20 @@ def test_a_check_that_could_count_in_other_ways_is_not_proven(counts):
 def test_a_check_that_knows_places_is_not_proven(counts):
     answer, code = status(DEFINED, [("spyre/documented.py", COMPARED, f"{counts}{COMPARED}")])
     assert (answer, code[:46]) == ("unknown", "does something that the proof does not define:")
+
+
+DOUBLED = 6 * "    many = many + many\n"
+CUT_OFF = f"    many = [0]\n{DOUBLED}    members = [member for member, _ in zip(members, many)]\n"
+
+
+@pytest.mark.parametrize(
+    "cuts",
+    [CUT_OFF, CUT_OFF.replace("[member for member, _ in zip(", "[*map(lambda one, _: one, ")],
+    ids=["zip", "map"],
+)
+def test_a_check_of_the_first_64_requests_is_not_proven(cuts):
+    """With more decoding requests, it admits one that exceeds the limit."""
+    answer, code = status(
+        "joining_request_was_accepted_5", [("spyre/documented.py", COMPARED, cuts + COMPARED)]
+    )
+    assert (answer, code) == ("unknown", "pairs lists that may have different lengths")
