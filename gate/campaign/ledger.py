@@ -37,7 +37,7 @@ FORMAT = "schedproof/campaign@1"
 
 
 class LedgerError(FileError):
-    """Raised if a file is not a ledger or cannot be used. The message has one line."""
+    """Raised if a file is not a ledger or cannot be used. The message is a single line."""
 
 
 class Header(msgspec.Struct, frozen=True):

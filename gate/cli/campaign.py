@@ -46,10 +46,11 @@ def command(
         list[str] | None, typer.Option(help="search only this system; repeat it, or write A,B")
     ] = None,
     revision: Annotated[
-        list[str] | None, typer.Option(help="search only this revision; repeat it for more")
+        list[str] | None,
+        typer.Option(help="search only this revision; repeat the option to add more"),
     ] = None,
     rule: Annotated[
-        list[str] | None, typer.Option(help="check only this rule; repeat it for more")
+        list[str] | None, typer.Option(help="check only this rule; repeat the option to add more")
     ] = None,
     target: Annotated[
         str | None, typer.Option(help="target to judge, named as for gate  [default: model]")

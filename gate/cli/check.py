@@ -16,7 +16,7 @@ def command(
     ],
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", help="check only this contract; repeat it for more"),
+        typer.Option("--only", help="check only this contract; repeat the option to add more"),
     ] = None,
     profile: Annotated[str, typer.Option(help="ci, or nightly, which also uses Hypothesis")] = "ci",
     time_limit: Annotated[

@@ -80,7 +80,9 @@ def command(
     ] = 3,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--config", help="fix KEY in every configuration; repeat it for more keys"),
+        typer.Option(
+            "--config", help="fix KEY in every configuration; repeat the option to add more keys"
+        ),
     ] = None,
     scheduler_cls: SchedulerClass = None,
     path_a: Annotated[

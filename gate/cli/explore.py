@@ -47,7 +47,8 @@ def command(
         ),
     ] = None,
     rule: Annotated[
-        list[str] | None, typer.Option("--rule", help="check only this rule; repeat it for more")
+        list[str] | None,
+        typer.Option("--rule", help="check only this rule; repeat the option to add more"),
     ] = None,
     requests: Annotated[
         int | None, typer.Option(help="requests in a run, 1 to 6  [default: the scope's]")

@@ -140,8 +140,8 @@ def command(
         list[str] | None,
         typer.Option(
             "--config",
-            help="fix KEY in every configuration; repeat it for more keys. With target `model`, "
-            "formula=NAME chooses the formula that admits requests",
+            help="fix KEY in every configuration; repeat the option to add more keys. "
+            "With target `model`, formula=NAME chooses the formula that admits requests",
         ),
     ] = None,
     scheduler_cls: options.SchedulerClass = None,

@@ -38,7 +38,7 @@ def command(
     ] = None,
     config: Annotated[
         list[str] | None,
-        typer.Option("--config", help="set a configuration key; repeat it for more"),
+        typer.Option("--config", help="set a configuration key; repeat the option to add more"),
     ] = None,
     step_ms: Annotated[
         float,

@@ -45,7 +45,9 @@ def command(
     ] = None,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--config", help="set a configuration KEY; repeat it for more keys"),
+        typer.Option(
+            "--config", help="set a configuration KEY; repeat the option to add more keys"
+        ),
     ] = None,
     port: Annotated[
         int, typer.Option(help="port on 127.0.0.1 that serves the page; 0 takes any free port")

@@ -56,8 +56,8 @@ def add_files(adding: Adding, files: Sequence[Path]) -> dict[Path, str]:
 
 
 def add_file(adding: Adding, file: Path) -> None:
-    """Shrink a scenario and add it, unless the corpus already has a scenario of at most this size
-    with the same failure."""
+    """Shrink a scenario. Add the result unless the corpus already has a scenario with the same
+    failure that is no larger."""
     read = scenario_named(str(file))
     steps = read.expect and read.expect.steps
     scenario = replace(read, expect=None)

@@ -31,7 +31,7 @@ Tokens = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 
 
 class Row(NamedTuple):
-    """A request of a load: its row number counted from 1, its arrival time in ms, and its lengths
+    """A request in a load: its row number counted from 1, its arrival time in ms, and its lengths
     in tokens.
 
     Each hash identifies a piece of the prompt together with all pieces before it.

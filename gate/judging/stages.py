@@ -29,8 +29,8 @@ class Stage:
 
     `known` lists the rules known to be broken, and `shrunk` is how many of them count towards
     --max-failures. `choices` gives the values of the configuration keys that the target declares.
-    `avoid` lists the kinds of configuration that the target refuses. Workloads start from the
-    configuration of the scale `within`.
+    `avoid` lists the kinds of configuration that the target refuses. `within` names the scale whose
+    configuration workloads start from.
     """
 
     kind: Literal["seeds", "builtin", "search", "workloads"]

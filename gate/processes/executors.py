@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class ClusterError(Exception):
-    """Raised if the cluster cannot be reached or used. The message has one line."""
+    """Raised if the cluster cannot be reached or used. The message is a single line."""
 
 
 class TaskResult(NamedTuple):

@@ -30,7 +30,7 @@ def _valid() -> str:
 
 
 class UnknownTargetError(ValueError):
-    """Raised if a TARGET has no valid form or cannot be opened. The message has one line."""
+    """Raised if a TARGET has no valid form or cannot be opened. The message is a single line."""
 
 
 @dataclass(frozen=True)

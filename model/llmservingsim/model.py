@@ -51,7 +51,7 @@ class LlmServingSimModel(ReferenceModel[State]):
         sentence = f"prompt + max_tokens - 1 = {longest} tokens"
         needed = blocks_for(longest, config.block_size)
         if config.num_blocks is not None and needed > config.num_blocks:
-            return f"{sentence} needs {needed} blocks of {config.num_blocks}"
+            return f"{sentence} needs {needed} blocks, but the pool has {config.num_blocks}"
         # After a preemption, the whole request is computed again, including its output.
         if not config.enable_chunked_prefill and config.capped(longest) > (
             config.max_num_batched_tokens

@@ -57,7 +57,7 @@ class NanoModel(ReferenceModel[State]):
         needed = blocks_for(longest, config.block_size)
         sentence = f"prompt + max_tokens - 1 = {longest} tokens"
         if needed > config.num_blocks:
-            return f"{sentence} needs {needed} blocks of {config.num_blocks}"
+            return f"{sentence} needs {needed} blocks, but the pool has {config.num_blocks}"
         bound = REVISIONS[self.revision].longest_prefill(config)
         if bound is not None and longest > bound:
             return (

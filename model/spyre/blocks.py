@@ -37,7 +37,7 @@ def blocks_at_end(config: SpyreConfig, request: Sequence) -> int:
 
 
 def reserved(config: SpyreConfig, revision: Revision, state: State) -> int:
-    """Return the number of blocks that are promised, but that no request has yet (SPY-P02)."""
+    """Return the number of blocks that are promised but not yet given to a request (SPY-P02)."""
     at_end, promised = revision.blocks_at_end, state.lost_blocks
     for request in state.admitted:
         promised += at_end(config, request) - len(request.blocks)

@@ -63,7 +63,7 @@ class SpyreModel(ReferenceModel[State]):
             return f"{sentence} exceeds max_batch_tkv ({self.config.max_batch_tkv})"
         needed = blocks_for(longest, self.config.block_size)
         if self.config.num_blocks is not None and needed > self.config.num_blocks:
-            return f"{sentence} needs {needed} blocks of {self.config.num_blocks}"
+            return f"{sentence} needs {needed} blocks, but the pool has {self.config.num_blocks}"
         return None
 
     def arrive(self, state: State, request: Request) -> State:

@@ -97,7 +97,7 @@ class VllmModel(ReferenceModel[State]):
             sentence += f", {slots} with drafts,"
         needed = kv_groups.most_blocks_of_all(config, slots)
         if config.num_blocks is not None and needed > config.num_blocks:
-            return f"{sentence} needs {needed} blocks of {config.num_blocks}"
+            return f"{sentence} needs {needed} blocks, but the pool has {config.num_blocks}"
         if not config.enable_chunked_prefill and longest - 1 > config.max_num_batched_tokens:
             return (
                 f"{sentence} exceeds max_num_batched_tokens ({config.max_num_batched_tokens}), "

@@ -5,7 +5,7 @@ Source: release 0.33.0, FullAttentionManager, MambaManager, BlockPool.cache_part
 With a `prefix_match_unit`, the prefill of a prompt also stops at the last multiple of the unit, and
 leaves a state there. The blocks of this *tail* can be found from then on. A request that finds one
 copies it in every group, because it continues in the middle of the block. The request that left the
-state overwrites it in its next step, so it keeps a copy of it for others.
+state overwrites it in its next step, so it first makes a copy of it for other requests.
 """
 
 from collections.abc import Iterable

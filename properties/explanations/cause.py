@@ -92,7 +92,7 @@ class Cause(msgspec.Struct, frozen=True):
         headline: the fault in a few words and numbers.
         why: sentences; one that begins with "step N:" is about that step.
         first: the step that the first turn in every row is about.
-        columns: what a column of the rows stands for: a "step", or a "block" of a table.
+        columns: what each column represents, either a "step" or a "block" of a table.
     """
 
     headline: str

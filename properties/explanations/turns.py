@@ -387,5 +387,5 @@ def _of(computed: int | None, prompt: int) -> str:
     if computed is None:
         return ""
     if computed < prompt:
-        return f", and has {computed:,} of its prompt's {prompt:,}"
-    return f", and has {computed:,}"
+        return f", and has computed {computed:,} of its prompt's {prompt:,} tokens"
+    return f", and has computed {computed:,}"

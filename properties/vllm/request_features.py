@@ -190,7 +190,7 @@ def has_features(config: Mapping[str, Any]) -> bool:
 
 @st.composite
 def too_large(draw: st.DrawFn, config: Mapping[str, Any], name: str) -> Request | None:
-    """Occasionally draw a request that an encoder can never compute."""
+    """Occasionally draw a request with an input too large for the encoder ever to compute."""
     if not encoder.encodes(config) or not draw(st.booleans()):
         return None
     tokens = draw(st.sampled_from((1, 9))) + encoder.longest(config)

@@ -42,7 +42,7 @@ class Models(ABC):
 
     Attributes:
         system: the system's name.
-        configs: one configuration for each limit, in ascending order.
+        configs: one configuration for each limit, smallest limit first.
         limited: the rules that read the limit.
         waits_are_bounded: whether there is a bound on how long other requests may overtake the
             first in line (ALL-R05).

@@ -112,7 +112,7 @@ class OpenSequence(OpenFields, Sequence, frozen=True):
 
 
 class LlmServingSimModels(QueueModels):
-    """The models of one revision in one configuration, one for each pool, in ascending order."""
+    """The models of one revision in one configuration, one for each pool, smallest pool first."""
 
     system = "llmservingsim"
     sequence, open_sequence = Sequence, OpenSequence

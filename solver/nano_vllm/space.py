@@ -84,7 +84,7 @@ class OpenSequence(OpenFields, Sequence, frozen=True):
 
 
 class NanoModels(QueueModels):
-    """The models of one revision in one configuration, one for each pool, in ascending order."""
+    """The models of one revision in one configuration, one for each pool, smallest pool first."""
 
     system = "nano_vllm"
     sequence, open_sequence = Sequence, OpenSequence

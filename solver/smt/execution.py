@@ -344,8 +344,8 @@ def holds_on(numbers: Numbers, taken: Sequence[Path], claim: Callable[[Any], Any
 
 @contextmanager
 def stubs(module: Any, **stubs: Any) -> Iterator[None]:
-    """Within the block, replace functions that a module of the model calls with stubs. Builtins can
-    be replaced as well.
+    """Within the block, put stubs in place of functions that a module of the model calls. Builtins
+    can be replaced as well.
 
     Raise AttributeError if the module has no such name.
     """

@@ -308,7 +308,7 @@ def arrival_waits_uncomputed(revision: Revision, size: int, more: int) -> list[A
 
 @dataclass(frozen=True)
 class Arriving:
-    """A request of a scenario, in symbols, with a prompt of two segments."""
+    """A symbolic request of a scenario, with a prompt of two segments."""
 
     id: str
     prompt: Any

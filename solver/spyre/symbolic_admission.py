@@ -273,8 +273,8 @@ def rounded(
 def exact(
     numbers: Numbers, lengths: Lengths, decoding: list[Member], newcomer: Joining, limit: int
 ) -> list[Any]:
-    """Return facts which say that the volume is within the limit at two kinds of steps: at each
-    end, and at the last step before each end in which a request fills a block."""
+    """Return facts saying that the volume is within the limit at each end, and at the last
+    block-filling step before each end (a step in which some request fills a block)."""
     facts = []
     for end in ends(numbers, lengths, decoding, newcomer):
         batch = numbers.count(end.active)

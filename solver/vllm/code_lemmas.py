@@ -300,8 +300,9 @@ def code_admits_first_in_line(block: int, hit: int, reserve: int) -> list[Any]:
     """Claim that a whole decision admits the first in line if no request runs. The check on arrival
     has accepted this request.
 
-    `hit` blocks are cached and free. With `reserve` set to 1, this is the lemma's guard, a variant
-    that must fail: the check on arrival assumed one block more than the pool has.
+    `hit` is the number of blocks that are cached and free. With `reserve` set to 1, this is the
+    lemma's guard, a variant that must fail: the check on arrival assumed one block more than the
+    pool has.
     """
     numbers = Numbers()
     request = Symbolic.make(numbers, 0, runs=False)

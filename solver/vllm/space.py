@@ -198,7 +198,7 @@ class OpenSequence(OpenFields, model_state.Sequence, frozen=True):
 
 
 class VllmModels(QueueModels):
-    """The models of one revision in one configuration, one for each pool, in ascending order."""
+    """The models of one revision in one configuration, one for each pool, smallest pool first."""
 
     system = "vllm"
     queues = ("waiting", "running", "parked")

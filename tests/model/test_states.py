@@ -167,7 +167,7 @@ NO_CHUNKS = {"enable_chunked_prefill": False}
         ("spyre", "sound", {"max_batch_tkv": 21}, 18, None),
         ("spyre", "sound", {"max_batch_tkv": 20}, 18, "21 tokens exceeds max_batch_tkv (20)"),
         ("spyre", "sound", {"num_blocks": 6}, 18, None),
-        ("spyre", "sound", {"num_blocks": 5}, 18, "21 tokens needs 6 blocks of 5"),
+        ("spyre", "sound", {"num_blocks": 5}, 18, "21 tokens needs 6 blocks, but the pool has 5"),
         # Of several reasons the first one is given.
         (
             *("spyre", "sound", {"max_model_len": 20, "max_batch_tkv": 20, "num_blocks": 5}, 18),
@@ -178,7 +178,10 @@ NO_CHUNKS = {"enable_chunked_prefill": False}
         ("vllm", "documented", {"max_model_len": 21}, 18, "22 tokens exceeds max_model_len (21)"),
         ("vllm", "documented", {"num_blocks": 6}, 18, None),
         ("vllm", "documented", {"num_blocks": 7}, 18, None),
-        ("vllm", "documented", {"num_blocks": 5}, 18, "21 tokens needs 6 blocks of 5"),
+        (
+            *("vllm", "documented", {"num_blocks": 5}, 18),
+            "21 tokens needs 6 blocks, but the pool has 5",
+        ),
         ("vllm", "documented", {"num_blocks": 5}, 17, None),  # the last token needs no block
         ("vllm", "documented", {"max_num_batched_tokens": 20}, 18, None),
         ("vllm", "documented", NO_CHUNKS | {"max_num_batched_tokens": 21}, 18, None),
@@ -194,7 +197,7 @@ NO_CHUNKS = {"enable_chunked_prefill": False}
         *(
             ("nano_vllm", revision, {"num_blocks": blocks, "max_num_batched_tokens": 99}, 18, why)
             for revision in ("documented", "0.2.0")
-            for blocks, why in ((6, None), (5, "21 tokens needs 6 blocks of 5"))
+            for blocks, why in ((6, None), (5, "21 tokens needs 6 blocks, but the pool has 5"))
         ),
         *(
             ("nano_vllm", revision, {"num_blocks": 5, "max_num_batched_tokens": 20}, 17, None)
@@ -208,10 +211,13 @@ NO_CHUNKS = {"enable_chunked_prefill": False}
         ("nano_vllm", "0.2.0", {"max_num_batched_tokens": 20}, 18, None),
         (
             *("nano_vllm", "documented", {"num_blocks": 5, "max_num_batched_tokens": 3}, 18),
-            "21 tokens needs 6 blocks of 5",
+            "21 tokens needs 6 blocks, but the pool has 5",
         ),
         ("llmservingsim", "head", {"num_blocks": 4}, 13, None),
-        ("llmservingsim", "head", {"num_blocks": 4}, 14, "17 tokens needs 5 blocks of 4"),
+        (
+            *("llmservingsim", "head", {"num_blocks": 4}, 14),
+            "17 tokens needs 5 blocks, but the pool has 4",
+        ),
         ("llmservingsim", "head", NO_CHUNKS, 13, None),
         (
             *("llmservingsim", "head", NO_CHUNKS, 14),

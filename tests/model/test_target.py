@@ -104,7 +104,7 @@ def test_a_release_takes_the_smallest_pool_with_which_it_starts(revision, blocks
         (
             {"num_blocks": 1},
             request(tokens=60, max_tokens=6),
-            "prompt + max_tokens - 1 = 65 tokens needs 2 blocks of 1",
+            "prompt + max_tokens - 1 = 65 tokens needs 2 blocks, but the pool has 1",
         ),
     ],
 )

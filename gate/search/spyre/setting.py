@@ -92,4 +92,6 @@ def read_formula(name: str) -> str:
 def kept_instead(rule: str) -> str:
     """Return what the target keeps in a run that breaks the rule on the model but not on the
     target, or "" for rules without such a text."""
-    return "the limit in this run, because it admits by another formula" * (rule == LIMIT)
+    if rule != LIMIT:
+        return ""
+    return "the limit in this run, because it uses another formula to admit requests"

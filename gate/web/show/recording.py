@@ -267,7 +267,11 @@ def record_trace(
     judge.follow(watched(read_trace(source, system, revision)))
     run = next(iter(broken + first), None)
     if run is None or not run.scenario.requests:
-        raise InputError("FILE", f"{source.name} contains no run with a request; valid: a trace")
+        raise InputError(
+            "FILE",
+            f"{source.name} contains no run with a request; "
+            "valid: a trace with at least one request",
+        )
     if judge.cut is not None:
         run.notes = [*run.notes, f"line {judge.cut.line}: {judge.cut.why}"]
     return with_projections(run)

@@ -291,7 +291,8 @@ def running_out_of_order(history: RunHistory, step: Step) -> str | None:
     gone = {*(step.finished or {}), *history.aborts_inside}
     expected = [request.id for request in kept(history, step) + new if request.id not in gone]
     if list(step.running or ()) != expected:
-        return f"{', '.join(step.running or ())} run; expected {', '.join(expected)}"
+        running = ", ".join(step.running or ()) or "none"
+        return f"running: {running}; expected: {', '.join(expected) or 'none'}"
     order = [request.id for request in ran_before(history) if request.id in step.scheduled]
     decoded = [name for name in step.scheduled if name in set(order)]
     if decoded != order:

@@ -90,8 +90,8 @@ def wrong_write(history: RunHistory, step: Step) -> str | None:
         written = (step.slot_blocks or {}).get(request.id, ())
         if len(written) != places and request.id not in history.aborts_inside:
             return (
-                f"{request.id} shows the written blocks for {len(written)} of the {places} places "
-                "of a chunk"
+                f"{request.id} names the block written at {len(written)} of the {places} block "
+                "positions of a chunk"
             )
         for own, number in _positions(history, step, request, written):
             cached = own * history.config["block_size"] < hit

@@ -200,8 +200,8 @@ def most_taken(config: Config, blocks: int, requests: int) -> int:
 
 
 def longest_in_pool(config: Config) -> int:
-    """Return the number of blocks that the longest request that fits into the pool has in full
-    attention."""
+    """Take the longest request that fits into the pool, and return how many full-attention blocks
+    it holds."""
     size, block = int(config["num_blocks"]), int(config["block_size"])
     fits = (n for n in range(1, size + 1) if blocks_of_all(config, n * block) <= size)
     return max(fits, default=0)

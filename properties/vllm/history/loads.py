@@ -143,7 +143,7 @@ def ends_on_failure(config: Mapping[str, Any], request: VllmRequestHistory) -> b
 
 def place_unknown(request: VllmRequestHistory) -> bool:
     """Return whether later requests may overtake a request, because the connector may defer it, or
-    because its load has failed, perhaps in its first block."""
+    because its load has failed. A failure in the first block counts too."""
     never_began = not request.started and not request.preemptions
     may_be_put_off = request.deferrals > 0 and never_began and request.parked_since is None
     return may_be_put_off or has_failed(request)

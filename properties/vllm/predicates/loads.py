@@ -364,7 +364,8 @@ def first_landed(history: VllmRun, step: Step) -> VllmRequestHistory | None:
 
 
 def lost_its_blocks(request: VllmRequestHistory) -> bool:
-    """Return whether the load of an unstarted request has failed, perhaps in its first block."""
+    """Return whether the load of an unstarted request has failed. A failure in the first block
+    counts too."""
     over = request.parked_since is not None and not loads.loading(request)
     return over and request.load_fails_at is not None and not request.started
 

@@ -261,5 +261,5 @@ def test_a_request_by_itself_may_need_blocks_for_the_drafts_of_two_decisions():
     request = Request(id="a", arrival=0, prompt=(("a", 6),), max_tokens=3)
     assert model.refusal(request) is None
     assert ahead.refusal(request) == (
-        "prompt + max_tokens - 1 = 8 tokens, 14 with drafts, needs 4 blocks of 3"
+        "prompt + max_tokens - 1 = 8 tokens, 14 with drafts, needs 4 blocks, but the pool has 3"
     )

@@ -96,7 +96,8 @@ def test_admission_reserves_for_a_window_no_more_than_it_ever_holds():
     refused = target(window(3), **keys, max_num_batched_tokens=6).add(
         {"id": "a", "prompt": [["a", 14]], "max_tokens": 1}
     )
-    assert refused["message"] == "prompt + max_tokens - 1 = 14 tokens needs 12 blocks of 11"
+    why = "prompt + max_tokens - 1 = 14 tokens needs 12 blocks, but the pool has 11"
+    assert refused["message"] == why
 
 
 BUFFER = {"kind": "circular_buffer", "block_size": 3}

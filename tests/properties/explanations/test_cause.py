@@ -574,7 +574,7 @@ def test_a_wrong_count_does_not_blame_the_requests_that_wait():
     cause = cause_of(Miscounts(), "V1CP-R05", meant)
     assert [row.request for row in cause.rows] == ["a", "b"]
     assert not any(row.needs for row in cause.rows)
-    assert cause.why == ("step 0: a computes 10 tokens, and has 10",)
+    assert cause.why == ("step 0: a computes 10 tokens, and has computed 10",)
 
 
 def vllm_run(*requests: Request, events: tuple[Event, ...] = (), **config: Any) -> Scenario:
@@ -671,7 +671,7 @@ def test_a_load_that_has_been_used_is_not_told():
 
     loaded = replace(ALONE[0], prompt=(("a", 9),), external_tokens=8, max_tokens=4)
     cause = cause_of(MiscountsLoaded(), "V1CP-R05", vllm_run(loaded, kv_connector=True))
-    assert cause.why == ("step 2: a computes 1 token, and has 10",)
+    assert cause.why == ("step 2: a computes 1 token, and has computed 10",)
 
 
 def test_the_adapters_of_those_that_wait_are_told():

@@ -41,7 +41,7 @@ def failure(steps, named, accounts=None, hits=None):
 
 def test_a_chunk_is_shown_with_how_much_of_the_prompt_it_reached():
     steps = [step({}), step({"early": 4}, computed={"early": 4}), step({}), step({})]
-    expected = ["step 1: early computes 4 tokens, and has 4 of its prompt's 9"]
+    expected = ["step 1: early computes 4 tokens, and has computed 4 of its prompt's 9 tokens"]
     assert last_events(failure(steps, {"early"})) == expected
 
 
@@ -49,7 +49,7 @@ def test_the_events_are_in_the_order_of_the_steps():
     steps = [step({}), step({}), step({}), step({"early": 1}, computed={"early": 10})]
     assert last_events(failure(steps, {"early", "late"})) == [
         "step 2: late arrives: prompt 3, max_tokens 4",
-        "step 3: early computes 1 token, and has 10",
+        "step 3: early computes 1 token, and has computed 10",
     ]
 
 

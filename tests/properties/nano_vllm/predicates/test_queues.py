@@ -80,12 +80,14 @@ def test_before_the_first_step_nobody_waits():
     ("scheduled", "running", "more", "reported"),
     [
         ("ab", "ab", {}, None),
-        ("ab", "ba", {}, "b, a run; expected a, b"),
+        ("ab", "ba", {}, "running: b, a; expected: a, b"),
+        ("ab", "", {}, "running: none; expected: a, b"),
+        ("a", "a", {"finished": {"a": "eos", "b": "eos"}}, "running: a; expected: none"),
         ("ba", "ab", {}, "scheduled in the order b, a; expected a, b"),
         ("ab", "b", {"finished": {"a": "eos"}}, None),
-        ("ab", "ab", {"finished": {"a": "eos"}}, "a, b run; expected b"),
+        ("ab", "ab", {"finished": {"a": "eos"}}, "running: a, b; expected: b"),
         ("a", "a", {"preempted": ("b",)}, None),
-        ("a", "ab", {"preempted": ("b",)}, "a, b run; expected a"),
+        ("a", "ab", {"preempted": ("b",)}, "running: a, b; expected: a"),
     ],
 )
 def test_who_runs_keeps_its_order_and_is_scheduled_in_it(scheduled, running, more, reported):
@@ -104,9 +106,9 @@ def test_one_aborted_inside_the_step_runs_no_longer():
     ("running", "reported"),
     [
         ("xab", None),
-        ("xba", "x, b, a run; expected x, a, b"),
-        ("axb", "a, x, b run; expected x, a, b"),
-        ("xa", "x, a run; expected x, a, b"),
+        ("xba", "running: x, b, a; expected: x, a, b"),
+        ("axb", "running: a, x, b; expected: x, a, b"),
+        ("xa", "running: x, a; expected: x, a, b"),
     ],
 )
 def test_those_admitted_join_at_the_end_in_their_order(running, reported):
@@ -118,7 +120,7 @@ def test_one_whose_prompt_is_computed_in_part_does_not_run_yet():
     history = book(runs("x"), request("a", 15), running="x", revision="0.2.0")
     assert admission.running_out_of_order(history, ran({"a": 10}, "x", "a")) is None
     reported = admission.running_out_of_order(history, ran({"a": 10}, "xa"))
-    assert reported == "x, a run; expected x"
+    assert reported == "running: x, a; expected: x"
 
 
 def test_an_order_is_at_stake_when_several_run():

@@ -255,8 +255,8 @@ def test_hits_are_judged_in_the_first_step_with_a_cache_and_if_anyone_can_know(r
         (8, 0, (), (3, 0), "block 1 of b is 0, but block 0 is written"),
         (3, 0, (3,), (0, 3), None),
         (3, 0, (3,), (7, 3), None),
-        (8, 0, (3, 4), (3,), "b shows the written blocks for 1 of the 2 places of a chunk"),
-        (8, 0, (3, 4), (), "b shows the written blocks for 0 of the 2 places of a chunk"),
+        (8, 0, (3, 4), (3,), "b names the block written at 1 of the 2 block positions of a chunk"),
+        (8, 0, (3, 4), (), "b names the block written at 0 of the 2 block positions of a chunk"),
     ],
     ids=[
         *("in part", "written again", "another's", "not written", "second chunk"),
