@@ -39,7 +39,7 @@ def test_a_broken_rule_names_a_command_that_shows_it(run):
     result = run(*words[1:])
     assert (result.code, result.err) == (1, "")
     page = Path("of it.html").read_text(encoding="utf-8")
-    assert "BROKEN SPY-R07" in page
+    assert "Broken rule SPY-R07: " in page
     assert "2 requests x tkv 261 = 522 &gt; 520 (by 2)" in page
     assert "schedproof replay &#39;of it.json&#39; --rule SPY-R07 --step-limit 5" in page
 
