@@ -110,7 +110,7 @@ def test_the_page_that_proves_works_with_the_lemmas_on_the_formula(tmp_path, mon
 
     place = "schedproof.gate.search.spyre.volumetric"
     monkeypatch.setattr(f"{place}.limit_lemmas", without_step)
-    monkeypatch.setattr(f"{place}.bounded", lambda seconds, work, *args: work(*args))
+    monkeypatch.setattr(f"{place}.run_in_process", lambda seconds, work, *args: work(*args))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "100")

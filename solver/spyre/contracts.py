@@ -51,7 +51,7 @@ def _a_batch(lengths: list[int], **_: int) -> bool:
 
 @_contract("pool.blocks_for", lambda tokens, **_: tokens >= 0, ANY)
 def fewest_blocks(tokens: int, block: int) -> bool:
-    """The blocks have room for all tokens, and one block less would not."""
+    """The blocks hold all tokens, and one block fewer would not."""
     blocks = pool.blocks_for(tokens, block)
     return (blocks - 1) * block < tokens <= blocks * block
 

@@ -341,7 +341,7 @@ def test_a_gate_leaves_nothing_in_the_folder_but_what_it_says(folder):
     quick = "from schedproof.gate.cli import app; from schedproof.gate.judging import profiles; "
     quick += "profiles.PROFILES['quick'] = profiles.Profile(4, 0, 0, 0); app.main()"
     done = subprocess.run(
-        [sys.executable, "-c", quick, "gate", "--profile", "quick"],
+        [sys.executable, "-c", quick, "gate", "model", "--profile", "quick"],
         env=environment,
         capture_output=True,
         timeout=PATIENCE,

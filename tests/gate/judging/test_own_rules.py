@@ -189,7 +189,7 @@ DIVIDES = "return 1 / 0 if history.step else None", "OUR-R01 raised ZeroDivision
     [
         (*DIVIDES, "1"),
         (*DIVIDES, "2"),
-        ("return 3", "OUR-R01 answers 3; valid: None or a sentence", "1"),
+        ("return 3", "OUR-R01 returns 3; valid: None or a sentence", "1"),
         ("raise SystemExit(0)", "OUR-R01 raised SystemExit: 0", "2"),
         ("while True: pass", "OUR-R01 raised EndlessCode: it did not end within 0.5 s", "1"),
     ],

@@ -157,7 +157,7 @@ CASES = Cases(
             *(connector, "promised_blocks", always(0)), *("documented", "loads ahead", "ALL-R10")
         ),
         "too early": Fault(
-            *(in_flight, "computed_still", always(False)), *("documented", "stages", "V1-R10")
+            *(in_flight, "is_still_computed", always(False)), *("documented", "stages", "V1-R10")
         ),
     },
 )
