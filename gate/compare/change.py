@@ -16,7 +16,17 @@ from ..console.output import one_line, plural
 from ..files.scenario_file import write_scenario
 from ..judging.base import BaseOptions, Noted
 from ..judging.context import BreakOff, GateContext
-from ..judging.verdict import AFTER_INTENDED, Change, Concluded, Event, Fault, Found, Verdict
+from ..judging.verdict import (
+    AFTER_INTENDED,
+    DIFFERS,
+    Change,
+    Concluded,
+    Event,
+    Fault,
+    Found,
+    Notice,
+    Verdict,
+)
 from ..reports.outcome import lines_of_code
 from ..reports.terminal import Terminal, print_coverage
 from ..targets.target_spec import TargetSpec, replay_options
@@ -116,8 +126,11 @@ def _smallest(gate: GateContext, rule: str, noted: Noted) -> Any:
 class ChangeReporter(Terminal):
     """Print how a change differs from its base, and how many runs and steps were compared.
 
-    The first finding is printed when it is found. All others are printed at the end, by fault.
+    The first difference and the first finding are printed at once. All others are printed at the
+    end, by kind and by fault.
     """
+
+    _differs = False
 
     def _found_one(self, event: Found) -> None:
         if self._found:
@@ -126,6 +139,10 @@ class ChangeReporter(Terminal):
             super()._found_one(event)
 
     def __call__(self, event: Event) -> None:
+        if isinstance(event, Notice) and event.text.startswith(DIFFERS):
+            if self._differs:
+                return
+            self._differs = True
         if isinstance(event, Concluded) and not self._verbose:
             self.close()
         else:
@@ -159,9 +176,6 @@ class ChangeReporter(Terminal):
         shown = BESIDE_FAULTS if verdict.faults else SHOWN
         for change in verdict.decisions[:shown]:
             self._line("DIFFERS", "yellow", change.what, change)
-        if len(verdict.decisions) > shown:
-            more = plural(len(verdict.decisions) - shown, "more kind")
-            self._dim(f"and {more} of difference (--json lists them)")
         for line in summary_lines(verdict):
             self._dim(line)
         if not self._verbose:
@@ -271,7 +285,7 @@ def conclusion(verdict: Verdict) -> str:
     if verdict.repaired:
         parts.append(f"repairs {plural(len(verdict.repaired), 'rule')}")
     if verdict.decisions:
-        parts.append(f"{plural(len(verdict.decisions), 'kind')} of difference")
+        parts.append(f"{plural(len(verdict.decisions), 'kind')} of difference (--json lists all)")
     what = f"{verdict.target.name} ({verdict.target.version}) against {verdict.base.name}"
     state = "inconclusive: " if verdict.exit_code == INCONCLUSIVE else ""
     return f"{what} {verdict.base.version}: {state}{', '.join(parts)} (seed {verdict.seed})"

@@ -219,7 +219,7 @@ class GateContext:
             if self.options.rules and difference is not None and not difference.breaks_rule:
                 _, path = write_differing(self.options, noted, difference)
                 at = f"step {difference.step}, {scale} scale, after {noted.found_after:.1f} s"
-                self.report(verdict.Notice(f"differs {difference.shape}: {at}: {path}"))
+                self.report(verdict.Notice(f"{verdict.DIFFERS}{difference.shape}: {at}: {path}"))
         self.results.hung |= self.base.hangs
 
     def rules_beyond(self, known: Collection[str]) -> list[Rule]:

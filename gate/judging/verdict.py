@@ -265,6 +265,9 @@ class Began(msgspec.Struct, frozen=True, tag="began", tag_field="event"):
     format: str = EVENTS_FORMAT
 
 
+DIFFERS = "differs "  # how a notice begins that reports a difference from the base
+
+
 class Notice(msgspec.Struct, frozen=True, tag="notice", tag_field="event"):
     """A message for the user."""
 

@@ -12,6 +12,7 @@ from schedproof.gate.judging.verdict import (
     Change,
     Concluded,
     Fault,
+    Notice,
     RuleVerdict,
     TargetInfo,
     Verdict,
@@ -77,7 +78,10 @@ def test_only_the_first_finding_is_printed_before_the_end(console):
     report = ChangeReporter(made, load("spyre"), False)
     report(found("out/ALL-R03.json", ["r0", "r1"]))
     report(found("out/ALL-R03-tight.json", ["r0", "r1"]))
+    for number in range(2):
+        report(Notice(f"differs decision: tkv: step {number}, small scale: d.json"))
     assert printed(made).count("found ALL-R03") == 1
+    assert printed(made).count("differs decision") == 1
 
 
 def test_what_breaks_only_after_an_intended_difference_is_no_fault_of_the_base(console):
@@ -97,7 +101,7 @@ def test_what_it_repairs_and_decides_otherwise_is_a_line_each_with_its_command(c
     assert "REPAIRS ALL-R05 " in text
     assert ": schedproof replay r.json\n" in text
     assert "DIFFERS decision: preempted (4 runs): schedproof replay d.json\n" in text
-    assert "repairs 1 rule, 1 kind of difference (seed 0)" in text
+    assert "repairs 1 rule, 1 kind of difference (--json lists all) (seed 0)" in text
 
 
 def fault(number, rule, kind="decision", **changes):
@@ -148,7 +152,7 @@ def test_beside_a_fault_only_two_kinds_of_difference_are_printed(console):
     assert reported(console, verdict(decisions=decisions)).count("DIFFERS") == 5
     text = reported(console, verdict(decisions=decisions, faults=(fault(1, "ALL-R03"),)))
     assert text.count("DIFFERS") == 2
-    assert "and 4 more kinds of difference (--json lists them)\n" in text
+    assert "6 kinds of difference (--json lists all) (seed 0)" in text
 
 
 def test_the_base_of_a_class_is_the_class_of_the_release_from_which_it_is_derived():
