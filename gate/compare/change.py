@@ -204,8 +204,8 @@ def causes_of(faults: Sequence[Fault]) -> dict[int, Fault]:
 
 
 def one_per_rule(faults: Sequence[Fault], causes: Mapping[int, Fault]) -> list[Fault]:
-    """Leave out a fault if another one breaks the same rule and may have the same cause. Keep the
-    causes themselves."""
+    """Return the causes, then their possible consequences. If several consequences of one cause
+    break the same rule, keep only the first."""
     kept: dict[tuple[str, int], Fault] = {}
     for fault in sorted(faults, key=lambda fault: fault.number in causes):
         cause = causes.get(fault.number, fault)

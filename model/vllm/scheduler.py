@@ -135,10 +135,12 @@ def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTE
             if ready is None:
                 continue
             sequence = ready
-        hit = () if sequence.blocks else kv_cache.prefix_hit(config, plan.pool, sequence)
+        hit: tuple[int, ...] = ()
         if config.hits_inside and not sequence.blocks:
             runs = bool(plan.running)
             hit, sequence = kv_cache.hit_inside(config, plan.pool, sequence, runs)
+        elif not sequence.blocks:
+            hit = kv_cache.prefix_hit(config, plan.pool, sequence)
         loaded = connector.offered(config, sequence, hit) if config.loads else 0
         if loaded and not config.loads_in_step:
             after = connector.parked(config, plan, sequence, hit, loaded, revision.has_room)
