@@ -397,9 +397,12 @@ def _read_line(line: bytes) -> dict[str, Any]:
     """
     try:
         value = DECODE(line)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"not UTF-8 ({error.reason})") from None
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        # Not every release of msgspec says so with a UnicodeDecodeError.
+        try:
+            line.decode()
+        except UnicodeDecodeError as wrong:
+            raise ValueError(f"not UTF-8 ({wrong.reason})") from None
         reason = str(error).removeprefix("JSON is malformed: ")
         kind = (
             _UnfinishedError if reason == UNFINISHED and line.lstrip()[:1] == b"{" else ValueError
