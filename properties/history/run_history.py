@@ -186,6 +186,7 @@ class RunHistory(Generic[R]):
             self.aborts_inside.add(request_id)
             self._changed()
         else:
+            self.aborts_inside.discard(request_id)
             self.aborts_to_report.add(request_id)
             self._end(request_id, "aborted")
             self._note_first_in_line()

@@ -433,3 +433,15 @@ def test_a_request_that_ran_until_its_client_aborts_it_is_not_given_up(started):
     book.abort("long", inside=True)
     book.give_up(Step(kind="idle", scheduled={}, finished={"long": "aborted"}))
     assert ("long" in book.live) is started
+
+
+def test_a_request_that_is_given_up_in_the_step_that_aborts_it_ends_once():
+    config = full_config("vllm", "documented", {"kv_connector": True, "max_model_len": 16})
+    book = RunHistory(config, "documented", "vllm")
+    book.accept(request("long", 12, 100))
+    book.abort("long", inside=True)
+    step = Step(kind="idle", scheduled={}, finished={"long": "aborted"})
+    book.give_up(step)
+    assert not book.aborts_inside
+    book.observe(step)
+    assert book.requests["long"].ended == "aborted"
