@@ -139,13 +139,14 @@ class Sequence(sequence.Sequence, frozen=True):
 
 
 class Cadence(NamedTuple):
-    """When prompts may be computed, with a `prefill_schedule_interval`.
+    """Which steps may compute prompts, if there is a `prefill_schedule_interval`.
 
     Attributes:
-        left: how many steps with computation may still hold prefills back.
-        crowded: whether the last step that held none back left requests waiting, apart from those
-            in `aside`, which could not run.
-        prefilling: the running requests whose last step left known tokens uncomputed.
+        left: for how many more steps that compute something prefills may be held back.
+        crowded: whether the last step that could admit requests left some waiting; those in
+            `aside`, which could not run, do not count.
+        prefilling: the running requests that still had known tokens to compute after their last
+            step.
         holds: whether the current step holds prefills back.
     """
 

@@ -124,8 +124,8 @@ def orders_by_priority(generators: Generators, config: Any) -> bool:
 
 
 def _optional(generators: Generators, name: str, config: Any) -> bool:
-    """Call an optional function of a system with the configuration. Return False if the system does
-    not have it."""
+    """Call the optional function `name` with the configuration. Return False if the system lacks
+    this function."""
     function = getattr(generators, name, None)
     return function is not None and bool(function(config))
 

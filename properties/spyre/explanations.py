@@ -57,7 +57,8 @@ def _has_departed(state: State, steps: Steps[Step], number: int) -> bool:
 
 
 class Admission(NamedTuple):
-    """A request that asks to join the decode batch, with the projection of each request, in tokens.
+    """A request that asks to join the decode batch, and how far the check projected each request,
+    in tokens.
 
     `largest` is the largest batch x tkv that the check considered.
     """

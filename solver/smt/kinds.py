@@ -185,8 +185,8 @@ def result_of(operator: ast.operator, left: Kind, right: Kind) -> Kind:
 
 
 def item_at(kind: Kind, place: str, of: Kind) -> Kind:
-    """Return the kind of an item. The item's place is a constant in the code, or a value of kind
-    `place`. Code may take only the first or the last item of a list."""
+    """Return the kind of an item. Its place is a constant in the code, or a value of kind `place`.
+    By a constant, code may take only the first or the last item of a list."""
     if kind.name == "by id" and of == NAME:
         return cast(Kind, kind.of[0])
     if kind.name == "many" and of.name == "place":

@@ -111,7 +111,7 @@ class VllmRequestHistory(RequestHistory):
 
     @property
     def held_tokens(self) -> int:
-        """Return the number of tokens for which it has blocks: the computed tokens and the
+        """Return the number of tokens for which the request has blocks: the computed tokens and the
         drafts."""
         return max(self.computed, self.slots)
 
