@@ -172,7 +172,7 @@ def scheduled(encoded: Fit, plan: EncoderPlan, sequence: Sequence) -> tuple[Sequ
 
 
 def release_outputs(outputs: Content, sequence: Sequence, others: Iterable[Sequence]) -> Content:
-    """Return the outputs after a request no longer needs any of them. Those that no other request
+    """Return the outputs once a request no longer needs any of them. Those that no other request
     needs become the most recently used."""
     still = needed(other for other in others if other.id != sequence.id)
     return _unused(outputs, sequence, sequence.needs, still)
@@ -188,8 +188,8 @@ def take_back_inputs(
 ) -> EncoderPlan:
     """Return the plan after a request is preempted.
 
-    If inputs were to be computed for it in this step and another request needs them, they are
-    reassigned to that request. Otherwise they leave the plan.
+    If this step was to compute inputs for the preempted request and another request needs them,
+    they are reassigned to that request. Otherwise they leave the plan.
     """
     others = [other for other in others if other.id != sequence.id]
     computing = {name: places for name, places in plan.computes.items() if name != sequence.id}

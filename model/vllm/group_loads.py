@@ -64,9 +64,9 @@ def _found(
 
 
 def promised(config: VllmConfig, sequence: Sequence, tokens: int) -> int:
-    """Return how many blocks in the groups after the first a load must leave to a request with this
-    many tokens: as many as admission reserves, minus the places that the request already has
-    (V1-R21)."""
+    """Return how many blocks a load must leave, in the groups after the first, to a request with
+    this many tokens. These are as many as admission reserves, minus the places that the request
+    already has (V1-R21)."""
     tables: Iterable[Table] = sequence.tables or [()] * len(config.more_groups)
     return sum(
         max(kv_groups.reserved(config, group, tokens) - len(table), 0)

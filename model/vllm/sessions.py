@@ -168,8 +168,8 @@ def give_back(config: VllmConfig, plan: Plan, sequence: Sequence) -> Plan:
 
 
 def with_holders(state: Any) -> Any:
-    """Return the state, or the plan, with the waiting sessions that have blocks added to `leaving`.
-    They must be added because they are neither running nor parked."""
+    """Record in `leaving` the waiting sessions that have blocks, and return the new state or plan.
+    They must be recorded because they are neither running nor parked."""
     held = tuple([sequence for sequence in state.waiting if sequence.blocks])
     return state._replace(leaving=held)
 

@@ -113,8 +113,8 @@ class ShadowCache:
         return request in self._places
 
     def changes(self, history: Run, step: Step) -> Changes:
-        """Return what the step writes, and whether every reader finds its tokens, without recording
-        it."""
+        """Return what the step writes, and whether every reader finds its tokens. Record
+        nothing."""
         accesses, unseen = self._accesses(history, step)
         copies = step.sent.copies if step.sent is not None else ()
         written = {copy: self.holds[block] for block, copy in copies if block in self.holds}

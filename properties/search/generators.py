@@ -14,7 +14,7 @@ from ..history.run_history import RunHistory
 class Shape(NamedTuple):
     """A request without name and content; lengths are in tokens.
 
-    `output_len` None means max_tokens. A lower `priority` is more important.
+    If `output_len` is None, it is max_tokens. A lower `priority` is more important.
     """
 
     prompt: int

@@ -128,7 +128,7 @@ class Definitions:
 @dataclass
 class Body:
     """The statements of a function. `returned` collects the kinds of its results, and `left` the
-    kinds of variables where a turn of the current loop ends early."""
+    kinds of variables where an iteration of the current loop ends early."""
 
     scope: Scope
     returned: list[Kind] = field(default_factory=list)

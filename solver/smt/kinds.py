@@ -61,13 +61,15 @@ def row(*items: Kind) -> Kind:
 
 
 def stream(item: Kind) -> Kind:
-    """Return the kind of items that code can iterate over a single time, where they are made."""
+    """Return the kind of items that code can iterate over only once, at the place where they are
+    made."""
     return Kind("stream", (item,))
 
 
 def place(lists: tuple[str, ...] = ()) -> Kind:
-    """Return the kind of a place in a list, of which the texts are `lists`. Code may only take the
-    item at this place, or count the items that are still to come."""
+    """Return the kind of a place in a list. `lists` are the expressions that stand for this list in
+    the code. Code may only take the item at this place, or count the items that are still to
+    come."""
     return Kind("place", lists)
 
 
@@ -145,8 +147,8 @@ def is_within(kind: Kind, due: Kind) -> bool:
 
 
 def item_of(kind: Kind) -> Kind:
-    """Return the kind of the items of a list, a tuple or a dict, which has ids; MIXED if there are
-    none. A set has no order."""
+    """Return the kind of the items of a list or a tuple, or of the keys of a dict, which are ids.
+    Return MIXED for anything else, such as a set, which has no order."""
     if kind.name == "by id" and kind.of[0] != NOTHING:
         return NAME
     return join(*kind.of) if kind.name in ("many", "row", "stream") else MIXED

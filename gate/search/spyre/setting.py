@@ -31,7 +31,8 @@ def read_setting(revision: str | None, changes: list[str]) -> Setting:
         name, formula = "2.1.2", name
     if formula is None:
         valid = ", ".join((*ADMITS_BY, *RELEASED_FORMULAS))
-        raise InputError("--revision", f"{name!r} has no encoding of {LIMIT}; valid: {valid}")
+        problem = f"{name!r} is not a revision on which Z3 can decide {LIMIT}; valid: {valid}"
+        raise InputError("--revision", problem)
     pauses = "paused" in REVISIONS[name].shows
     setting = Setting(formula, 0, revision=name, pausing=pauses)
     for change in changes:

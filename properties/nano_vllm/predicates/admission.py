@@ -158,8 +158,8 @@ def hit_costs_budget(history: RunHistory, step: Step) -> str | None:
 
 
 def fits_by_its_hit(history: RunHistory, step: Step) -> bool:
-    """Return whether a request fits the budget, when the scheduler reaches it, only if its cached
-    tokens do not count."""
+    """Return whether a request, when the scheduler reaches it, fits the budget only because its
+    cached tokens do not count."""
     budget = history.config["max_num_batched_tokens"]
     for request in waited_before(history):
         hit = _must_find(history, step, request)

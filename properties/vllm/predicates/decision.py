@@ -307,8 +307,8 @@ def computed_after(history: VllmRun, step: Step, request: VllmRequestHistory) ->
 
 
 def has_output(history: VllmRun, step: Step, image: encoder.Input) -> bool:
-    """Return whether the step shows that the worker has the output of an encoder input, and nothing
-    else may keep a request from computing the input."""
+    """Return whether the step shows that the worker has the output of an encoder input. Return
+    False if something else may keep a request from computing the input."""
     if encoder.are_whole(history.config):
         return False
     shown = step.encoder_inputs is not None and step.encoder_dropped is not None
