@@ -125,7 +125,8 @@ class Sequence(sequence.Sequence, frozen=True):
 
     @property
     def settled(self) -> int:
-        """Return how many of its tokens were computed by decisions that have completed."""
+        """Return how many of the request's tokens were computed by decisions that have
+        completed."""
         return self.begun[0] if self.begun else self.computed
 
     @property

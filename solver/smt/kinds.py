@@ -37,7 +37,7 @@ MIXED = Kind("mixed")  # of different kinds; code must not use it
 PLAIN = (NUMBER, TRUTH, NAME, TEXT, MESSAGE, NOTHING)  # nothing can change these values
 
 
-# What code that the proof replaces may do besides. It may look at everything.
+# What else code that the proof replaces may do. It may look at everything.
 LOOSE: tuple[type[ast.AST], ...] = (
     *(ast.Subscript, ast.Slice, ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.IfExp),
     *(ast.Attribute, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.Starred),

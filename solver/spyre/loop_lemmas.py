@@ -156,8 +156,8 @@ def follow(revision: Revision, carried: Collection[str]) -> Definitions:
         if ways > known_ways + MORE_WAYS:
             raise UndecidedError(
                 f"goes through lists, sets variables in loops and adds items to lists {ways} times "
-                f"in {function.__name__}, and the proof defines {known_ways + MORE_WAYS}: with so "
-                "many, it could count requests"
+                f"in {function.__name__}, and the proof allows {known_ways + MORE_WAYS}: with "
+                "more, it could count requests"
             )
     return defined
 

@@ -50,7 +50,7 @@ KNOWN = {
         *("interleave", "prefix_caching", "num_blocks", "pausing", "long_output_priority"),
     ),
 }
-SWITCHES = ("interleave", "pausing")  # open unless a lemma is about one setting of them
+SWITCHES = ("interleave", "pausing")  # have both values, unless a lemma fixes one
 
 
 class StepConfiguration(NamedTuple):

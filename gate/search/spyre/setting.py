@@ -91,8 +91,8 @@ def read_formula(name: str) -> str:
 
 
 def kept_instead(rule: str) -> str:
-    """Return what the target keeps in a run that breaks the rule on the model but not on the
-    target, or "" for rules without such a text."""
+    """Return the end of the sentence "TARGET keeps …" about a run that breaks the rule on the model
+    but not on the target. Return "" for rules that have no such sentence."""
     if rule != LIMIT:
         return ""
     return "the limit in this run, because it uses another formula to admit requests"
