@@ -208,7 +208,7 @@ def take_back_inputs(
 
 
 def release_passed(config: VllmConfig, state: State, name: str) -> State:
-    """Return the state after the worker has computed a decision with this request.
+    """Return the state after the worker has computed a decision that includes this request.
 
     The request no longer needs the output of an input that lies entirely within its computed
     tokens, unless the same input occurs again. Tokens in flight do not count as computed, because

@@ -17,8 +17,9 @@ from .state import Sequence
 def begin(
     config: VllmConfig, pool: Pool, sequence: Sequence, covered: int
 ) -> tuple[Sequence, Pool]:
-    """Return a request that uses its hit and has blocks in each group for a load up to token
-    `covered`, and the pool. Cached blocks are in use before any block is taken."""
+    """Return the request and the pool after the request has taken the blocks of its hit and, in
+    each group, blocks for a load up to token `covered`. Take the cached blocks first, so that none
+    of them is handed out."""
     hit = len(sequence.blocks)
     found = _found(config, pool, sequence, hit, covered)
     junction = kv_groups.junction_of(config, pool, sequence, hit)

@@ -217,7 +217,7 @@ def fewest_too_many(
     config: Mapping[str, Any], history: RunHistory, prompt: int, waits: int
 ) -> int | None:
     """Return the smallest max_tokens with which a newcomer can exceed the limit if it joins after
-    `waits` decode steps. Return None if there is no such length."""
+    `waits` decode steps. Return None if no max_tokens is large enough."""
     batch = [
         Member(request.computed + waits, request.max_tokens - request.emitted - waits)
         for request in history.decoding()

@@ -40,8 +40,7 @@ def phases_mixed(history: RunHistory, step: Step) -> str | None:
 
 
 def _may_decode(history: RunHistory, step: Step, request: RequestHistory) -> bool:
-    """Return whether a sequence was preempted, and perhaps only its last token has to be
-    computed."""
+    """Return whether a sequence was preempted and may have only its last token left to compute."""
     is_resumed = 0 < request.emitted <= request.regenerated
     return is_resumed and behind(history, step, request) in (None, 1)
 

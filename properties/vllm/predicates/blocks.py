@@ -116,7 +116,7 @@ def something_shared(history: VllmRun, step: Step) -> bool:
 
 
 def hit_too_long(history: VllmRun, step: Step) -> str | None:
-    """A hit consists of whole blocks without the last known token (V1CP-R28)."""
+    """A hit consists of whole blocks, and never includes the last known token (V1CP-R28)."""
     block = min(history.config["block_size"], groups.match_unit(history.config))
     for request in admitted(history, step):
         hit = history.hit_now(step, request)
