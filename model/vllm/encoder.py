@@ -119,7 +119,7 @@ StopAtSplit = Callable[[VllmConfig, int, int, int, int], int | None]
 def stop_at_split(
     config: VllmConfig, start: int, tokens: int, begins: int, length: int
 ) -> int | None:
-    """Stop before an input of which the step would compute only the first tokens (V1-R91)."""
+    """Stop before an input if the step would compute only its first tokens (V1-R91)."""
     is_split = begins < start + tokens < begins + length
     return begins - start if is_split and stays_whole(config, start, begins, length) else None
 

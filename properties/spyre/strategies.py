@@ -165,8 +165,8 @@ def long_prompts(draw: st.DrawFn, config: Mapping[str, Any]) -> Shape:
 def with_tokens(
     config: Mapping[str, Any], prompt: int, max_tokens: int, stops_early: int | None = None
 ) -> Shape:
-    """Return a shape that fits: its prompt, in whole blocks, and all its tokens are within
-    max_model_len."""
+    """Return a shape that fits within max_model_len. Its prompt must fit in whole blocks, and all
+    its tokens together must fit."""
     padded = ceil(prompt / config["block_size"]) * config["block_size"]
     room = min(config["max_model_len"] - padded, config["max_batch_tkv"] - prompt + 1)
     allowed = max(min(max_tokens, room), 1)

@@ -148,8 +148,8 @@ def _symbols(numbers: Numbers, sizes: Sizes) -> tuple[Any, Any]:
 
 
 def _any_plan(sizes: Sizes, all_cached: int = 0, padding_more: int = 0) -> tuple[Numbers, Plan]:
-    """Return an arbitrary prompt of which some whole blocks are computed. With `all_cached`, these
-    may include its last token."""
+    """Return an arbitrary prompt, some whole blocks of which are computed. With `all_cached`, these
+    blocks may include its last token."""
     numbers = Numbers()
     block, chunk_blocks = _symbols(numbers, sizes)
     prompt, done = numbers.fresh("prompt", 1), numbers.fresh("done", 0)

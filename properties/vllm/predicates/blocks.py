@@ -104,7 +104,7 @@ def shared_wrongly(history: VllmRun, step: Step) -> str | None:
 
 def _computes_again(history: VllmRun, step: Step, names: set[str]) -> bool:
     """Return whether one of these requests recomputes tokens that failed to load. With several
-    groups, it also recomputes the tokens that it found in the cache."""
+    groups, such a request also recomputes the tokens that it found in the cache."""
     both = [history.live[name] for name in names if name in history.live]
     if groups.are_several(history.config) and any(loads.may_fail(request) for request in both):
         return True

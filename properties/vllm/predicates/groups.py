@@ -176,7 +176,7 @@ def not_loaded(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def hit_not_whole(history: VllmRun, step: Step) -> str | None:
-    """The blocks of a hit that a group reads contain the request's own tokens in this group
+    """In each group, the blocks of a hit that the group reads contain the request's own tokens
     (V1-R53)."""
     known = groups_after(history, step)
     for request, number, table, first in _hits(history, step):
