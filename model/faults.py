@@ -131,8 +131,8 @@ def ending(returncode: int) -> str:
 
 
 def last_words(stderr_tail: str) -> str:
-    """Return the last non-blank line of stderr, in the form in which it ends a message, or "" if
-    there is none."""
+    """Return the last non-blank line of stderr as the end of a message, or "" if there is no such
+    line."""
     lines = [line.strip() for line in stderr_tail.splitlines() if line.strip()]
     return f"; its last words: {lines[-1][:200]}" if lines else ""
 

@@ -54,12 +54,12 @@ def changed(queue: tuple[Member, ...], by: Mapping[str, Member]) -> tuple[Member
 
 
 def completing(state: Any, completes: bool) -> Any:
-    """Return the state in which it is recorded whether a decision completes in the next step."""
+    """Return the state after recording whether a decision completes in the next step."""
     return state._replace(completes_next=completes)
 
 
 def ending(state: Any, request_id: str) -> Any:
-    """Return the state in which the request's next token is its last. An unknown id has no
+    """Return the state after making the request's next token its last one. An unknown id has no
     effect."""
     queues = {name: getattr(state, name) for name in QUEUES if hasattr(state, name)}
     return state._replace(

@@ -15,11 +15,12 @@ NOTHING_CACHED: Mapping[Content, tuple[int, ...]] = {}
 
 
 class Names(NamedTuple):
-    """The names of blocks that may have several, because a hit may end inside a block.
+    """The names of blocks, if a block may have several names because a hit may end inside it.
 
     `of` maps each block that can be found to its names. `new` are names of states that the current
-    step has yet to compute. `copied` lists what it copies: the number of the group, the block, and
-    the block that becomes its copy. Both stay in use until the decision is made.
+    step has yet to compute. `copied` lists the copies that the step makes: the number of the group,
+    the block, and the block that becomes its copy. Both blocks stay in use until the decision is
+    made.
     """
 
     of: Mapping[int, tuple[Content, ...]] = {}
@@ -142,8 +143,8 @@ def first_name(pool: Pool, block: int) -> Content | None:
 
 
 def with_name(pool: Pool, block: int, content: Content) -> Pool:
-    """Return the pool, with a further name for a block. Names of fewer tokens than the new one are
-    dropped, unless a longer one comes first."""
+    """Return the pool, with a further name for a block. If the block's first name has fewer tokens
+    than the new one, its earlier names are dropped."""
     if pool.names is None or content in pool.names.of.get(block, ()):
         return pool
     first = first_name(pool, block)

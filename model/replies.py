@@ -171,7 +171,9 @@ def read_step(reply: Any, observes: frozenset[str]) -> Step:
     if not isinstance(seen, Mapping):
         raise AdapterFault("step", f"step is {_text(seen)}; valid: the step observation", "")
     if missing := _missing(seen, observes):
-        raise AdapterFault("step", f"field {min(missing)} is promised in observes, but missing", "")
+        raise AdapterFault(
+            "step", f"the step lacks the field {min(missing)}, which observes lists", ""
+        )
     try:
         step = msgspec.convert(seen, Step)
     except msgspec.ValidationError as error:

@@ -21,7 +21,7 @@ _over = False
 
 def install() -> None:
     """Make SIGTERM (CI stops the job) and SIGHUP (the terminal closes) end a run as Ctrl-C does,
-    keeping its results. Do not change how a signal is handled that the parent process ignores."""
+    keeping its results. If the parent process ignores one of these signals, leave it ignored."""
     ours = {signal.SIG_DFL, signal.default_int_handler}
     for number in SIGNALS:
         if signal.getsignal(number) in ours:

@@ -147,8 +147,8 @@ class Entry(NamedTuple):
 
     @property
     def failure(self) -> tuple[str, str, str, str]:
-        """What identifies a failure: its system, revision, rule and shape. For a witness, this
-        differs from that of every other entry."""
+        """The system, revision, rule and shape, which together identify a failure. A witness has no
+        shape; the name that its content gives it takes the place of the shape."""
         scenario = self.scenario
         shape = self.shape or file_name(scenario, self.rule)
         return scenario.system, scenario.revision or "", self.rule, shape

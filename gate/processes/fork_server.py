@@ -1,9 +1,9 @@
 """Fork the processes of targets from one that has imported what all of them need.
 
 An engine spends most of its start importing packages such as torch. The server is a process that
-has imported these packages, but no module of an engine. It forks when a `ForkedProcess` asks it to,
-and the fork continues as the target's own process would have begun: it imports the engine from its
-own folders. So two versions of an engine share no module of theirs.
+has imported these packages, but no module of an engine. It forks when a `ForkedProcess` asks it to.
+The fork then does what a new process of the target would do first: it imports the engine from the
+target's own folders. So two versions of an engine never share one of the engine's modules.
 
 Each fork has its own watchdogs, like the command of a `WatchedProcess`.
 

@@ -192,8 +192,8 @@ def stand_between(
 ) -> None:
     """Turn this process into the outer watchdog, and return only in the process to be watched.
 
-    `end` ends the outer watchdog, and gets the status of the watched process. Only the outer
-    watchdog keeps the lifeline and the descriptors `own`.
+    `end` is called with the status of the watched process, and must end the outer watchdog. Only
+    the outer watchdog keeps the lifeline and the descriptors `own`.
     """
     for number in STOPS:  # only the end of the command ends the watchdog
         signal.signal(number, signal.SIG_IGN)

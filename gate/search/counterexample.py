@@ -57,7 +57,7 @@ def show(
 
     With `most`, the scenario is not shrunk, and is shown up to the step in which `most` is largest.
     `formula` replaces the formula of the model's revision. `also` is another target to replay on.
-    `kept` is what this target keeps instead if the run does not break the rule there.
+    `kept` ends the sentence "TARGET keeps …" if the run does not break the rule there.
     """
     target = ModelTarget(formula)
     outcome = run_replay(target, scenario, [rule])

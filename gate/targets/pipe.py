@@ -164,8 +164,8 @@ class Child:
     def _stacks(self) -> str:
         """Return the stack of a Python target that schedproof serves (`jsonl.serve`).
 
-        The target prints its stack when it gets a signal. The signal ends any other process, which
-        would be killed a moment later anyway.
+        The target prints its stack when it gets a signal. Any other process is ended by this
+        signal, and would be killed a moment later anyway.
         """
         before = self._stderr.text()
         with contextlib.suppress(ProcessLookupError):

@@ -57,7 +57,7 @@ class Package:
 
 
 class Layer(NamedTuple):
-    """One of the packages of which a release consists, in one version."""
+    """One of the packages that make up a release, in one version."""
 
     package: Package
     version: str

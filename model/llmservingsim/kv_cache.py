@@ -1,5 +1,5 @@
-"""The KV cache's blocks: which are free, which request has which, and which can be hit by their
-content.
+"""The KV cache's blocks: which of them are free, which request holds which of them, and which can
+be found by their content.
 
 Source: revision `head` for the order of free blocks, and for the index, which keeps for each
 content only the block that was filled last. The page leaves both open. Counts are in blocks.

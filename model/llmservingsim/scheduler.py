@@ -156,9 +156,9 @@ class Done(NamedTuple):
 def add_done(
     revision: Revision, config: LlmServingSimConfig, state: State, number: int
 ) -> tuple[State, Done]:
-    """Complete batch `number`. Requests whose known tokens are all computed emit a
-    token (LSS-R32), and finished requests leave with their last token (ALL-R04). A number that is
-    not in flight changes nothing (LSS-R22)."""
+    """Complete batch `number`. Requests whose known tokens are all computed emit a token (LSS-R32),
+    and finished requests leave with their last token (ALL-R04). If no batch with this number is in
+    flight, nothing changes (LSS-R22)."""
     batch = next((flight for flight in state.inflight if flight.number == number), None)
     if batch is None:
         return state, Done()

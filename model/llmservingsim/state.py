@@ -34,7 +34,7 @@ class State(Record, frozen=True):
 
     `arrived` counts the requests so far, `batches` the batches built so far. The requests in
     `aborted` are reported by the next step. `deferred` contains the requests in the router with the
-    times at which they are due, in this order. `clock` is the time of the next step.
+    times at which they are due, in order of these times. `clock` is the time of the next step.
     """
 
     waiting: tuple[Sequence, ...] = ()

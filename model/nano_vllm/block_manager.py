@@ -1,4 +1,5 @@
-"""The block manager: which blocks are free, which request has which, and which content can be hit.
+"""The block manager: which blocks are free, which request holds which of them, and which can be
+found by their content.
 
 Source: deck, chapters 5 "Memory, Blocks, and BlockManager" and 7 "Prefix Caching". The block
 manager serves the scheduler and never touches the device. Free blocks are taken from the front of a

@@ -86,7 +86,8 @@ def make_model(revision: str, config: Mapping[str, Any]) -> SpyreModel:
 
 
 def admitting_by(revision: Revision, name: str) -> Revision | None:
-    """Return the revision with the volumetric check of this name, or None."""
+    """Return the revision with the volumetric check of this name in place of its own, or None if
+    there is no such check."""
     if name in peak.CHECKS:
         return replace(revision, volume_check=peak.CHECKS[name])
     formula = volumetric.formula_named(name)

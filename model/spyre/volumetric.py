@@ -63,10 +63,10 @@ class Formula:
 
     Attributes:
         title: the formula's source, and what distinguishes it.
-        newcomer: (tkv of the batch, the larger of it and the newcomer's prompt, the prompt, decode
-            steps left, block size) -> largest tkv of the newcomer.
-        member: (a maximum function, tkv of the batch, the larger of it and the newcomer's prompt,
-            the prompt, the member, block size) -> largest tkv of a decoding request.
+        newcomer: (tkv of the batch, the larger of that tkv and the newcomer's prompt, the prompt,
+            decode steps left, block size) -> largest tkv of the newcomer.
+        member: (a maximum function, tkv of the batch, the larger of that tkv and the newcomer's
+            prompt, the prompt, the member, block size) -> largest tkv of a decoding request.
         to_the_end: see `Projection`.
         slack: tokens that are added to every projection.
     """

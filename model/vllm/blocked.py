@@ -46,7 +46,7 @@ def admit_ready(
 
 
 def goes_on(config: VllmConfig, plan: Plan) -> bool:
-    """Return whether admission has tried every waiting request although budget and slots are
+    """Return whether admission has tried every waiting request, and budget and slots are still
     left."""
     return not plan.waiting and plan.budget > 0 and len(plan.running) < config.slots
 

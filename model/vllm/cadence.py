@@ -10,10 +10,10 @@ from .state import Cadence, State
 
 
 def begin(state: State) -> State:
-    """Return the state with the prefills marked that the coming step holds back (V1-R97).
+    """Mark the prefills that the coming step holds back (V1-R97), and return the new state.
 
-    None are held back if no request decodes, or if the last step that could admit requests left
-    some waiting.
+    No prefill is held back if no request decodes, or if the last step that could admit requests
+    left some of them waiting.
     """
     known = state.cadence or Cadence()
     decodes = any(sequence.id not in known.prefilling for sequence in state.running)

@@ -119,7 +119,7 @@ StopAtSplit = Callable[[VllmConfig, int, int, int, int], int | None]
 def stop_at_split(
     config: VllmConfig, start: int, tokens: int, begins: int, length: int
 ) -> int | None:
-    """Stop before an input of which the step would compute only the first tokens (V1-R91)."""
+    """Stop before an input if the step would compute only its first tokens (V1-R91)."""
     is_split = begins < start + tokens < begins + length
     return begins - start if is_split and stays_whole(config, start, begins, length) else None
 
@@ -172,7 +172,7 @@ def scheduled(encoded: Fit, plan: EncoderPlan, sequence: Sequence) -> tuple[Sequ
 
 
 def release_outputs(outputs: Content, sequence: Sequence, others: Iterable[Sequence]) -> Content:
-    """Return the outputs after a request no longer needs any of them. Those that no other request
+    """Return the outputs once a request no longer needs any of them. Those that no other request
     needs become the most recently used."""
     still = needed(other for other in others if other.id != sequence.id)
     return _unused(outputs, sequence, sequence.needs, still)
@@ -188,8 +188,8 @@ def take_back_inputs(
 ) -> EncoderPlan:
     """Return the plan after a request is preempted.
 
-    If inputs were to be computed for it in this step and another request needs them, they are
-    reassigned to that request. Otherwise they leave the plan.
+    If this step was to compute inputs for the preempted request and another request needs them,
+    they are reassigned to that request. Otherwise they leave the plan.
     """
     others = [other for other in others if other.id != sequence.id]
     computing = {name: places for name, places in plan.computes.items() if name != sequence.id}
@@ -208,7 +208,7 @@ def take_back_inputs(
 
 
 def release_passed(config: VllmConfig, state: State, name: str) -> State:
-    """Return the state after the worker has computed a decision with this request.
+    """Return the state after the worker has computed a decision that includes this request.
 
     The request no longer needs the output of an input that lies entirely within its computed
     tokens, unless the same input occurs again. Tokens in flight do not count as computed, because

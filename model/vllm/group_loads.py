@@ -17,8 +17,9 @@ from .state import Sequence
 def begin(
     config: VllmConfig, pool: Pool, sequence: Sequence, covered: int
 ) -> tuple[Sequence, Pool]:
-    """Return a request that uses its hit and has blocks in each group for a load up to token
-    `covered`, and the pool. Cached blocks are in use before any block is taken."""
+    """Return the request and the pool after the request has taken the blocks of its hit and, in
+    each group, blocks for a load up to token `covered`. Take the cached blocks first, so that none
+    of them is handed out."""
     hit = len(sequence.blocks)
     found = _found(config, pool, sequence, hit, covered)
     junction = kv_groups.junction_of(config, pool, sequence, hit)
@@ -64,9 +65,9 @@ def _found(
 
 
 def promised(config: VllmConfig, sequence: Sequence, tokens: int) -> int:
-    """Return how many blocks in the groups after the first a load must leave to a request with this
-    many tokens: as many as admission reserves, minus the places that the request already has
-    (V1-R21)."""
+    """Return how many blocks a load must leave, in the groups after the first, to a request with
+    this many tokens. These are as many as admission reserves, minus the places that the request
+    already has (V1-R21)."""
     tables: Iterable[Table] = sequence.tables or [()] * len(config.more_groups)
     return sum(
         max(kv_groups.reserved(config, group, tokens) - len(table), 0)

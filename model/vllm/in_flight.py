@@ -126,5 +126,5 @@ def passed_over(config: VllmConfig, sequence: Sequence) -> bool:
 
 def is_still_computed(in_flight: tuple[Flight, ...], sequence: Sequence) -> bool:
     """Return whether a preempted request is still being computed. It is not admitted again before
-    these results arrive, because they belong to it (V1-R10)."""
+    the results arrive, because they belong to it (V1-R10)."""
     return any(sequence.id in flight for flight in in_flight)

@@ -1,8 +1,8 @@
-"""The KV cache's blocks: which are free, which request has which, and which can be hit by their
-content.
+"""The KV cache's blocks: which of them are free, which request holds which of them, and which can
+be found by their content.
 
 Source: chunked-prefill chapter, "Admission control"; cheat-sheet, "The Phase 02-03 seam". The
-scheduler calls this module to get room for tokens. Counts are in blocks.
+scheduler calls this module to find room for tokens. Counts are in blocks.
 """
 
 from .. import allocator

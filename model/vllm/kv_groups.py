@@ -205,10 +205,10 @@ def hit_tables(config: VllmConfig, pool: Pool, sequence: Sequence, blocks: int) 
 
 def missing(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, tokens: int) -> int:
     """Return how many more blocks a request needs, in the groups after the first, to compute
-    `tokens` more tokens. `hit` is the number of blocks in its hit.
+    `tokens` more tokens. `hit` is the number of blocks that its hit has in the first group.
 
-    If there must be room for the whole request, all its tokens count. Each group then counts at
-    most as many blocks as the request can have in it at once (V1-R54).
+    If there must be room for the whole request, count the blocks of all its tokens, but in each
+    group at most as many as the request can hold there at once (V1-R54).
     """
     cached = sum(unheld(pool, table) for table in hit_tables(config, pool, sequence, hit))
     found = hit * config.block_size + sequence.inside
@@ -254,7 +254,8 @@ def missing_to_grow(config: VllmConfig, sequence: Sequence, covered: int) -> int
 
 
 def start(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence, Pool]:
-    """Return the request after it has taken its hit's blocks in each group, and the pool."""
+    """Return the request and the pool after the request has taken the blocks of its hit in each
+    group."""
     tables = hit_tables(config, pool, sequence, len(sequence.blocks))
     junction = junction_of(config, pool, sequence, len(sequence.blocks))
     pool = touch(pool, [block for table in tables for block in table])

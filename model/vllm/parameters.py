@@ -19,7 +19,8 @@ class KvGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     current chunk of `window` tokens. Mamba layers keep a state instead of tokens. Layers with a
     `circular_buffer` overwrite the tokens in a single block.
 
-    A group without a `block_size` has the configuration's block size. Full attention always has.
+    A group without a `block_size` has the configuration's block size. Full attention always has
+    that size.
     """
 
     kind: Literal["full", "sliding_window", "chunked_local", "mamba", "circular_buffer"]

@@ -74,8 +74,8 @@ def found(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[tuple[int
 
 
 def hit(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[tuple[int, ...], Sequence]:
-    """Return the whole blocks of a request's hit, and the request, which has `inside` further
-    tokens of the next block."""
+    """Return the whole blocks of a request's hit, and the request. Its `inside` is the number of
+    tokens that the hit covers in the block after these."""
     blocks, tokens = found(config, pool, sequence)
     whole, inside = divmod(tokens, config.block_size)
     return blocks[:whole], sequence._replace(computed=inside, inside=inside)
@@ -96,9 +96,9 @@ def is_being_computed(
     tokens: int,
     computing: Iterable[Sequence],
 ) -> bool:
-    """Return whether a state of a hit of this many tokens (V1-R57), or the block of full attention
-    in which it ends (ALL-R11), is computed or copied only in this step. `computing`: the requests
-    that the step already computes."""
+    """Return whether a hit of this many tokens needs something that only this step computes or
+    copies: a state (V1-R57), or the block of full attention in which the hit ends (ALL-R11).
+    `computing`: the requests that the step already computes."""
     assert pool.names is not None
     names = [state_name(sequence, number, tokens) for number in groups_of_states(config)]
     states = [pool.cached[name][0] for name in names if tokens]
@@ -115,7 +115,8 @@ def is_being_computed(
 
 
 def copies_into(config: VllmConfig, sequence: Sequence, place: int) -> bool:
-    """Return whether a request that computes in this step begins it with a copy in this place."""
+    """Return whether a request that computes in this step first copies a block into this place of
+    its table."""
     whole, inside = divmod(sequence.prefix_hit, config.block_size)
     return sequence.computed == sequence.prefix_hit and inside > 0 and whole == place
 
@@ -123,8 +124,8 @@ def copies_into(config: VllmConfig, sequence: Sequence, place: int) -> bool:
 def start(
     config: VllmConfig, pool: Pool, sequence: Sequence
 ) -> tuple[Sequence, Pool, tuple[int, ...]]:
-    """Return the request and the pool after it has taken the blocks that it will copy, and these
-    blocks. `kv_cache.hold` takes the blocks for the copies."""
+    """Return the request and the pool after the request has taken the blocks that it will copy.
+    Also return these blocks. `kv_cache.hold` takes the blocks for the copies."""
     blocks = copied_blocks(config, pool, sequence)
     tokens = sequence.computed + sequence.inside
     started = sequence._replace(computed=tokens, prefix_hit=tokens, inside=0)
@@ -186,7 +187,8 @@ def name_tails(
 
 
 def begin(pool: Pool) -> Pool:
-    """Return the pool before a decision: earlier steps have computed all states."""
+    """Return the pool as it is before a decision: by then, earlier steps have computed all
+    states."""
     return pool._replace(names=(pool.names or Names())._replace(new=frozenset()))
 
 
@@ -211,8 +213,8 @@ def in_copies(pool: Pool) -> set[int]:
 
 
 def forget_uncomputed(pool: Pool, sequence: Sequence) -> Pool:
-    """Return the pool without the names of a request's blocks that stand for tokens that it has not
-    computed."""
+    """Return the pool after dropping, for each block of a request, the names that include tokens
+    which the request has not computed."""
     if pool.names is None:
         return pool
     blocks = {block for table in (sequence.blocks, *sequence.tables) for block in table}

@@ -150,8 +150,8 @@ def last_holder(plan: Plan) -> Sequence | None:
 
 
 def give_back(config: VllmConfig, plan: Plan, sequence: Sequence) -> Plan:
-    """Return the plan after a waiting session has given its blocks back. If none did, sessions
-    could wait for one another's blocks forever (V1-R48). The session keeps its place."""
+    """Return the plan after a waiting session has given its blocks back. If no session ever did so,
+    sessions could wait for one another's blocks forever (V1-R48). The session keeps its place."""
     lost, parked = sequence.rewound()._replace(aside=False), without(plan.parked, sequence.id)
     if sequence.aside or len(parked) < len(plan.parked):
         waiting = queue.put_back(config, without(plan.waiting, lost.id), lost)
@@ -168,8 +168,8 @@ def give_back(config: VllmConfig, plan: Plan, sequence: Sequence) -> Plan:
 
 
 def with_holders(state: Any) -> Any:
-    """Return the state, or the plan, with the waiting sessions that have blocks added to `leaving`.
-    They must be added because they are neither running nor parked."""
+    """Record in `leaving` the waiting sessions that have blocks, and return the new state or plan.
+    They must be recorded because they are neither running nor parked."""
     held = tuple([sequence for sequence in state.waiting if sequence.blocks])
     return state._replace(leaving=held)
 

@@ -65,7 +65,8 @@ class Sequence(sequence.Sequence, frozen=True):
             another group lacked some of them; otherwise 0.
         inside: while it is being admitted, the tokens of its hit that are in the hit's last block,
             if that block is not whole.
-        tails: the groups of which it must copy the state inside a block, before it overwrites it.
+        tails: the groups in which it has left a state inside a block. It must copy the state before
+            it overwrites it.
         adapter: the LoRA adapter that it needs, if the number of adapters is limited.
         begun: with several groups and decisions in flight, for each decision in flight that
             computes it, oldest first, how many of its tokens were computed before that decision.
@@ -73,7 +74,7 @@ class Sequence(sequence.Sequence, frozen=True):
         invalid, refused: whether its grammar cannot be compiled, and whether the scheduler knows
             this.
         turns: the turns of its session that have not begun.
-        held: whether this step does not go on with its prefill.
+        held: whether this step holds its prefill back.
         awaits: for how many more steps its session waits for the next input; None if it is not
             waiting.
     """
@@ -124,7 +125,8 @@ class Sequence(sequence.Sequence, frozen=True):
 
     @property
     def settled(self) -> int:
-        """Return how many of its tokens were computed by decisions that have completed."""
+        """Return how many of the request's tokens were computed by decisions that have
+        completed."""
         return self.begun[0] if self.begun else self.computed
 
     @property
@@ -139,13 +141,14 @@ class Sequence(sequence.Sequence, frozen=True):
 
 
 class Cadence(NamedTuple):
-    """When prompts may be computed, with a `prefill_schedule_interval`.
+    """Which steps may compute prompts, if there is a `prefill_schedule_interval`.
 
     Attributes:
-        left: how many steps with computation may still hold prefills back.
-        crowded: whether the last step that held none back left requests waiting, apart from those
-            in `aside`, which could not run.
-        prefilling: the running requests whose last step left known tokens uncomputed.
+        left: for how many more steps that compute something prefills may be held back.
+        crowded: whether the last step that could admit requests left some waiting; those in
+            `aside`, which could not run, do not count.
+        prefilling: the running requests that still had known tokens to compute after their last
+            step.
         holds: whether the current step holds prefills back.
     """
 

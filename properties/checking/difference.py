@@ -81,8 +81,7 @@ def of_steps(number: int, first: Step, second: Step) -> Difference | None:
 
 
 def _cause(grave: Sequence[Differing]) -> str:
-    """Return the fields that cause the difference. Two differences for which this is equal count as
-    one.
+    """Return the fields that cause the difference. Two differences with equal causes count as one.
 
     If the steps schedule different requests or numbers of tokens, then their queues, kinds and
     emitted tokens differ only as a consequence.

@@ -78,7 +78,7 @@ class Differing(NamedTuple):
 
 
 def differing(seen: Step, other: Step) -> Iterator[Differing]:
-    """Return the fields, shown by both, in which two steps differ.
+    """Return the fields that both steps show and in which they differ.
 
     Block numbers are names, so they are compared up to renaming. Block 0 is an exception if a step
     shows its padding, or shows only the blocks that it writes: then block 0 must be the same block

@@ -59,8 +59,8 @@ def replay(
     """Run the scenario until every request has finished or a step breaks a rule.
 
     `watch` receives every step, and the run ends after `last_step`. `new` receives the rules that a
-    step breaks and returns those that were not known to be broken; if there are none, the run
-    continues if possible. `begun` is called with the session before its first step.
+    step breaks, and returns those that were not known to be broken. If it returns none, the run
+    continues, provided that it can. `begun` is called with the session before its first step.
 
     If `skipped` is given, steps in which a model only waits for a request to arrive are skipped,
     and `skipped` is called with the numbers of the first and the last of these steps. A run whose

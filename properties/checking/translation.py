@@ -30,7 +30,8 @@ def with_fixed(
 
 
 def fixed_for(system: str, revision: str, other: str, other_revision: str) -> dict[str, Any]:
-    """Return values for the keys that only `system` has, such that it behaves like `other`.
+    """Return values for the keys that only `system` has. With these values, `system` behaves like
+    `other`.
 
     Raise InputError if a key of one of the systems always has an effect, so that the two have no
     configuration in common.

@@ -146,12 +146,13 @@ def _lost_or_doubled(
 
 
 def _unseen(step: Step) -> list[str]:
-    """Return the requests that run in a step whose blocks are not shown after it."""
+    """Return the requests that run in a step but whose blocks are not shown after it."""
     return [name for name in step.scheduled if name not in tables(step)]
 
 
 def _unknown(failure: Failure, missing: int) -> list[Cell]:
-    """Return the blocks that nobody holds, where only their number is known."""
+    """Return the blocks that no request holds, if only their count is known and not their
+    numbers."""
     before, after = tables(failure.before), tables(failure.last)
     last = dict.fromkeys([*_unseen(failure.last), *(name for name in before if name not in after)])
     is_loss, free = missing > 0, failure.last.free_blocks or 0

@@ -128,7 +128,7 @@ def limit_cause(failure: Failure) -> Cause | None:
 
 
 def _sum(failure: Failure, measure: Measure) -> Cause:
-    """Draw the tokens of each request behind those of the one before, and the limit above."""
+    """Draw the tokens of the requests one after another, with the limit above them."""
     scheduled = [*failure.last.scheduled.items()]
     others = scheduled[: 1 - MOST_BARS] if len(scheduled) > MOST_BARS else []
     if others:
@@ -219,8 +219,8 @@ def _joined_last(failure: Failure) -> list[str]:
 def _elsewhere(
     failure: Failure, request: RequestHistory, known: int, hit: int
 ) -> tuple[RequestHistory, int, int] | None:
-    """Return a request that has computed tokens of a hit behind other tokens than the hit has: the
-    request, the number of tokens before them, and how many they are."""
+    """Return a request that has computed the missing tokens of a hit, but after different tokens.
+    Also return the number of tokens before them, and how many of them it has computed."""
     wanted = next((stream for stream, begin, end in _places(request) if begin <= known < end), None)
     for other in failure.history.requests.values():
         if other is request or other.partition != request.partition:

@@ -195,7 +195,8 @@ def _state(failure: Failure, account: RequestHistory) -> str:
 
 
 def _priority(failure: Failure, name: str) -> str:
-    """Return words for the priority of a request if the message is about it and priorities."""
+    """Describe the priority of a request, if the message is about priorities and about this
+    request."""
     if "priority" not in failure.first.message or not failure.names(name):
         return ""
     named = {r.id: r.priority for r in failure.scenario.requests if failure.names(r.id)}

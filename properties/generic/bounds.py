@@ -55,8 +55,8 @@ def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
 
 
 def ahead(config: Config) -> int:
-    """Return for how many tokens beyond the known ones a request may have blocks: for its drafts
-    and, if decisions are made ahead, for the drafts of the previous and the next decision."""
+    """Return the number of tokens beyond the known ones for which a request may have blocks: its
+    drafts and, if decisions are made ahead, the drafts of the previous and the next decision."""
     return speculation.drafts(config) * (3 if speculation.decides_ahead(config) else 1)
 
 

@@ -252,8 +252,8 @@ def more_than_its_life(history: RunHistory, step: Step) -> str | None:
 
 def preempts_for_nobody(history: RunHistory, step: Step) -> str | None:
     """A step that preempts computes something, or leaves another request running or loaded
-    (GEN-R13). The rule does not apply if the only request may lack blocks that a connector loads or
-    sends, or that an ended request keeps until its decision in flight completes."""
+    (GEN-R13). The rule does not apply if the only request may lack blocks because a connector loads
+    or sends them, or because an ended request keeps them until its decision in flight completes."""
     gone = set(step.preempted or ())
     if not gone or any(step.scheduled.values()):
         return None

@@ -35,8 +35,8 @@ def emitted_too_early_or_late(history: VllmRun, step: Step) -> str | None:
 
 
 def reached(history: VllmRun, step: Step) -> dict[str, int]:
-    """Return how many tokens of each request are computed after the decision, including drafts.
-    Omit requests whose prefix hit is unknown."""
+    """Return how many tokens of each request, including drafts, are computed once the decision is
+    carried out. Omit requests whose prefix hit is unknown."""
     names = [name for name, tokens in step.scheduled.items() if tokens]
     counts = {name: _reached(history, step, name) for name in names}
     return {name: tokens for name, tokens in counts.items() if tokens is not None}
@@ -67,8 +67,8 @@ def _follows(history: VllmRun, request: VllmRequestHistory, coming: Coming | Non
 
 
 def _reached(history: VllmRun, step: Step, name: str) -> int | None:
-    """Return how many tokens of a request are computed after the decision, or None if its prefix
-    hit is unknown."""
+    """Return how many tokens of a request are computed once the decision is carried out, or None if
+    its prefix hit is unknown."""
     request = history.live.get(name)
     if request is None:
         return None

@@ -82,7 +82,7 @@ class RequestHistory:
 
     @property
     def max_computed(self) -> int:
-        """Return the largest number of its tokens that were ever computed."""
+        """Return the largest number of the request's tokens that were ever computed."""
         return max(self.computed, self.recompute_from)
 
     @property
@@ -98,12 +98,14 @@ class RequestHistory:
 
     @property
     def between_turns(self) -> bool:
-        """Return whether a turn of its session has ended and the next one has not begun."""
+        """Return whether a turn of the request's session has ended and the next one has not
+        begun."""
         return False
 
     @property
     def kept_tokens(self) -> int:
-        """Return the number of its computed tokens whose blocks it holds, even while it waits."""
+        """Return the number of computed tokens whose blocks the request holds, even while it
+        waits."""
         return self.computed
 
     @property
@@ -112,7 +114,7 @@ class RequestHistory:
 
     @property
     def tokens_left(self) -> int:
-        """Return how many tokens it still has to generate, or 0 if that is unknown."""
+        """Return how many tokens the request still has to generate, or 0 if that is unknown."""
         return 0 if self.output_len is None else self.output_len - self.emitted
 
     @property
@@ -122,7 +124,7 @@ class RequestHistory:
 
     @property
     def may_change_after_end(self) -> bool:
-        """Return whether its blocks may still be written or sent after its end."""
+        """Return whether the request's blocks may still be written or sent after its end."""
         return False
 
     def rewind(self) -> None:

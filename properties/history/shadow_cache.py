@@ -113,8 +113,8 @@ class ShadowCache:
         return request in self._places
 
     def changes(self, history: Run, step: Step) -> Changes:
-        """Return what the step writes, and whether every reader finds its tokens, without recording
-        it."""
+        """Return what the step writes, and whether every reader finds its tokens. Record
+        nothing."""
         accesses, unseen = self._accesses(history, step)
         copies = step.sent.copies if step.sent is not None else ()
         written = {copy: self.holds[block] for block, copy in copies if block in self.holds}
@@ -329,7 +329,8 @@ class ShadowCache:
         return entries
 
     def _copied_unseen(self, step: Step, number: int) -> list[Entry]:
-        """Return what a block may hold as a copy of one that was never shown."""
+        """Return what block `number` may contain if the step makes it a copy of a block whose
+        content was never shown: any of the unseen tokens."""
         copies = step.sent.copies if step.sent is not None else ()
         if any(copy == number and block not in self.holds for block, copy in copies):
             return [entry for _, entry in self.unseen]

@@ -14,7 +14,7 @@ from ..history.run_history import RunHistory
 class Shape(NamedTuple):
     """A request without name and content; lengths are in tokens.
 
-    `output_len` None means max_tokens. A lower `priority` is more important.
+    If `output_len` is None, it is max_tokens. A lower `priority` is more important.
     """
 
     prompt: int
@@ -124,8 +124,8 @@ def orders_by_priority(generators: Generators, config: Any) -> bool:
 
 
 def _optional(generators: Generators, name: str, config: Any) -> bool:
-    """Call an optional function of a system with the configuration. Return False if the system does
-    not have it."""
+    """Call the optional function `name` with the configuration. Return False if the system lacks
+    this function."""
     function = getattr(generators, name, None)
     return function is not None and bool(function(config))
 

@@ -146,7 +146,8 @@ class Search:
         empty: the number of runs that Hypothesis counts although they ended before the target was
             started.
         exercised: for each rule, the number of steps in which its witness occurred.
-        exercised_cleanly: rules whose witness occurred in a run that no broken rule ended.
+        exercised_cleanly: rules whose witness occurred in a run that was not ended by a broken
+            rule.
         runs_cut_short: for each rule, the number of runs that it ended.
         reach: the extent of the runs, without those that shrink.
         refused: the target's messages about configurations that it refused, with their counts.

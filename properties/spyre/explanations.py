@@ -57,7 +57,8 @@ def _has_departed(state: State, steps: Steps[Step], number: int) -> bool:
 
 
 class Admission(NamedTuple):
-    """A request that asks to join the decode batch, with the projection of each request, in tokens.
+    """A request that asks to join the decode batch, and how far the check projected each request,
+    in tokens.
 
     `largest` is the largest batch x tkv that the check considered.
     """
@@ -236,7 +237,8 @@ def _admitted(model: SpyreModel, joins: Admission) -> list[str]:
 
 
 def _comparison(model: SpyreModel, joins: Admission, name: str) -> str:
-    """Return admission's comparison with the limit for the time until this request ends."""
+    """Describe how admission compared the batch with the limit for the time until this request
+    ends."""
     reach = joins.projected[name]
     alive = sum(other >= reach for other in joins.projected.values())
     return (

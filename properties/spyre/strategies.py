@@ -165,8 +165,9 @@ def long_prompts(draw: st.DrawFn, config: Mapping[str, Any]) -> Shape:
 def with_tokens(
     config: Mapping[str, Any], prompt: int, max_tokens: int, stops_early: int | None = None
 ) -> Shape:
-    """Return a shape that fits: its prompt, in whole blocks, and all its tokens are within
-    max_model_len."""
+    """Return a shape with `max_tokens`, or with fewer, but at least one, if so many do not fit. The
+    prompt in whole blocks and the tokens must fit within max_model_len, and the request alone
+    within the limit."""
     padded = ceil(prompt / config["block_size"]) * config["block_size"]
     room = min(config["max_model_len"] - padded, config["max_batch_tkv"] - prompt + 1)
     allowed = max(min(max_tokens, room), 1)
@@ -177,9 +178,9 @@ def with_tokens(
 def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], history: RunHistory) -> Shape:
     """Draw a late request that joins earlier ones and reaches the limit with its last token.
 
-    In a batch of `batch` requests, including this one, no tkv may exceed `row`, which is limit
-    batch or the model's length. The prompt ends at a chosen offset in a block, and the last token
-    comes close to `row`.
+    In a batch of n requests, including this one, no tkv may exceed `row`, which is the limit
+    divided by n or, if that is smaller, max_model_len. The prompt ends at a chosen offset in a
+    block, and the last token comes close to `row`.
     """
     block, chunk, length = (config[k] for k in ("block_size", "chunk_size", "max_model_len"))
     lengths = [request.computed for request in history.decoding()] or [0]
@@ -217,7 +218,7 @@ def fewest_too_many(
     config: Mapping[str, Any], history: RunHistory, prompt: int, waits: int
 ) -> int | None:
     """Return the smallest max_tokens with which a newcomer can exceed the limit if it joins after
-    `waits` decode steps. Return None if there is no such length."""
+    `waits` decode steps. Return None if no max_tokens is large enough."""
     batch = [
         Member(request.computed + waits, request.max_tokens - request.emitted - waits)
         for request in history.decoding()

@@ -32,7 +32,7 @@ LATE = (0, 8, 60)  # steps
 
 
 def draw_config(draw: Generator, block_sizes: Sequence[int] = BLOCK_SIZES) -> dict[str, Any]:
-    """Draw a configuration in which the limit, just above a multiple of some length, is reached
+    """Draw a configuration with a limit just above a multiple of some length. The limit is reached
     before other constraints."""
     block = int(draw.choice(block_sizes))
     blocks = int(draw.choice((8, 12, 16)))

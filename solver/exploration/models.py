@@ -279,7 +279,7 @@ class PlainModels(Models):
         return False
 
     def key(self, state: Plain, history: BranchingHistory) -> Hashable:
-        """Return the state, and those counters of each request that rules read."""
+        """Return the state and, for each request, the counters that rules read."""
         names = counters(history.features)
         known = tuple(
             (account.id, account.ended, *(getattr(account, name) for name in names))

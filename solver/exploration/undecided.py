@@ -246,8 +246,8 @@ class OpenRequestHistory:
 
 
 def tokens_left(sequence: Any) -> tuple[int, ...]:
-    """Return how many tokens a queued request may still generate: one number for a decided request,
-    one or more for an undecided one."""
+    """Return how many tokens a queued request may still generate: a single number if the request is
+    fully decided, and otherwise one number for each possibility."""
     if isinstance(sequence, OpenFields):
         return sequence.candidates.left_after(sequence.generated)  # type: ignore[attr-defined]
     return (sequence.max_tokens - sequence.generated,)

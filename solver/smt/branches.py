@@ -30,8 +30,8 @@ class Branches:
         self._conditions: list[tuple[Any, int]] = []
 
     def take(self, at: int, condition: Any) -> None:
-        """Make this condition number `at` of the path, and forget the conditions after it. If it
-        already has this number, change nothing."""
+        """Put this condition at place `at` of the path, and forget the conditions after it. If it
+        already is at this place, change nothing."""
         if at < len(self._conditions) and self._conditions[at][0].eq(condition):
             return
         self._forget_from(at)

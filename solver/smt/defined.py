@@ -71,7 +71,7 @@ class Definitions:
     loose: bool = False
     nested: int = 0  # the loops around the current statement, and the most of them so far
     deepest: int = 0
-    ways: int = 0  # in which, so far, code could find out that there is one more item
+    ways: int = 0  # ways found so far to learn that there is one more item
     _results: dict[tuple[Any, ...], tuple[Kind, int, int]] = field(default_factory=dict)
     _running: list[CodeType | ast.AST] = field(default_factory=list)
 
@@ -128,7 +128,7 @@ class Definitions:
 @dataclass
 class Body:
     """The statements of a function. `returned` collects the kinds of its results, and `left` the
-    kinds of variables where a turn of the current loop ends early."""
+    kinds of variables where an iteration of the current loop ends early."""
 
     scope: Scope
     returned: list[Kind] = field(default_factory=list)
@@ -195,7 +195,7 @@ class Body:
                 self.scope.deepen(node, 1)
                 self.scope.add(1)
                 ways, outside = self.scope.of.ways, self.left
-                for _ in range(2):  # the second time, with what the first turn has set
+                for _ in range(2):  # the second time, with what the first iteration has set
                     self.scope.of.ways, before, self.left = ways, dict(self.scope.kinds), []
                     self.scope.assign(node.target, item)
                     self.block(node.body)

@@ -110,7 +110,8 @@ class SymbolicRun:
         return self.numbers.split(number, by, None, signed=signed, positive=positive)
 
     def forget(self) -> None:
-        """Free the caches of the run. The result may still contain its numbers."""
+        """Free the caches of the run, but not its numbers, because the result may still contain
+        them."""
         del self._branches
         self._answered.clear()
         self._answers.clear()

@@ -55,8 +55,8 @@ from .memory import PACKAGE
 from .rewriting import parameters
 
 MOST_NESTED = 3  # loops in loops; with n of them, code can find out whether there are n + 1 items
-# A loop in another one counts as many, because with remainders it could ask whether each request is
-# followed by another.
+# A loop within another one counts as this many loops, because with remainders it could ask whether
+# each request is followed by another.
 WITHIN = 5
 
 

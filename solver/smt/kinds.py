@@ -37,7 +37,7 @@ MIXED = Kind("mixed")  # of different kinds; code must not use it
 PLAIN = (NUMBER, TRUTH, NAME, TEXT, MESSAGE, NOTHING)  # nothing can change these values
 
 
-# What code that the proof replaces may do besides. It may look at everything.
+# What else code that the proof replaces may do. It may look at everything.
 LOOSE: tuple[type[ast.AST], ...] = (
     *(ast.Subscript, ast.Slice, ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.IfExp),
     *(ast.Attribute, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.Starred),
@@ -61,13 +61,15 @@ def row(*items: Kind) -> Kind:
 
 
 def stream(item: Kind) -> Kind:
-    """Return the kind of items that code can iterate over a single time, where they are made."""
+    """Return the kind of items that code can iterate over only once, at the place where they are
+    made."""
     return Kind("stream", (item,))
 
 
 def place(lists: tuple[str, ...] = ()) -> Kind:
-    """Return the kind of a place in a list, of which the texts are `lists`. Code may only take the
-    item at this place, or count the items that are still to come."""
+    """Return the kind of a place in a list. `lists` are the expressions that stand for this list in
+    the code. Code may only take the item at this place, or count the items that are still to
+    come."""
     return Kind("place", lists)
 
 
@@ -145,8 +147,8 @@ def is_within(kind: Kind, due: Kind) -> bool:
 
 
 def item_of(kind: Kind) -> Kind:
-    """Return the kind of the items of a list, a tuple or a dict, which has ids; MIXED if there are
-    none. A set has no order."""
+    """Return the kind of the items of a list or a tuple, or of the keys of a dict, which are ids.
+    Return MIXED for anything else, such as a set, which has no order."""
     if kind.name == "by id" and kind.of[0] != NOTHING:
         return NAME
     return join(*kind.of) if kind.name in ("many", "row", "stream") else MIXED
@@ -185,8 +187,8 @@ def result_of(operator: ast.operator, left: Kind, right: Kind) -> Kind:
 
 
 def item_at(kind: Kind, place: str, of: Kind) -> Kind:
-    """Return the kind of an item. The item's place is a constant in the code, or a value of kind
-    `place`. Code may take only the first or the last item of a list."""
+    """Return the kind of an item. Its place is a constant in the code, or a value of kind `place`.
+    By a constant, code may take only the first or the last item of a list."""
     if kind.name == "by id" and of == NAME:
         return cast(Kind, kind.of[0])
     if kind.name == "many" and of.name == "place":

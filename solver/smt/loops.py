@@ -92,8 +92,8 @@ def carried_by(function: ast.AST) -> Iterator[tuple[str, ast.For]]:
 
 
 def counted(node: ast.BinOp) -> tuple[str, set[str]]:
-    """Return the list in a difference of its length, or a fixed number more, and something else;
-    and the names in it. Return an empty text for anything else."""
+    """Return the list whose length (plus or minus a constant) is the left side of a subtraction,
+    and the names in it. Return an empty text for any other expression."""
     match node:
         case ast.BinOp(
             left=ast.BinOp(left=ast.Call(func=ast.Name(id="len"), args=[of]), right=ast.Constant())
@@ -171,8 +171,8 @@ def source_of(scope: Mapping[str, Any]) -> str:
 
 @cache
 def tree_of(code: CodeType, source: str) -> ast.FunctionDef | None:
-    """Return the syntax tree of a function in the text of its module, rewritten in simpler
-    statements; None if it has none."""
+    """Return the syntax tree of a function, rewritten in simpler statements. Return None if the
+    function is not in the text of its module."""
     made = [compile(source, code.co_filename, "exec", dont_inherit=True)]
     for each in made:
         made += [part for part in each.co_consts if isinstance(part, CodeType)]

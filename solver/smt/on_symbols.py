@@ -117,7 +117,7 @@ def in_order(collection: Any, *, key: Any = None, reverse: bool = False) -> list
     symbol = next((number for row in rows for number in row if isinstance(number, Number)), None)
     if symbol is None or key is not None:
         return sorted(items, key=key, reverse=reverse)
-    # In addition, each row carries as how many more it counts.
+    # Each row also carries the number of further items for which it counts.
     rows = [(*row, sum(more_of(row), 0)) for row in rows]
     for end in range(len(rows) - 1, 0, -1):
         for at in range(end):

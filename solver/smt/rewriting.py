@@ -51,7 +51,7 @@ class Simpler(ast.NodeTransformer):
         return [*done, cast(ast.stmt, self.generic_visit(node))]
 
     def each(self, node: ast.AST, statements: list[ast.stmt]) -> list[ast.stmt]:
-        """Rewrite statements that stand for a node."""
+        """Rewrite the statements that take the place of a node."""
         seen = [self.visit(_at(node, statement)) for statement in statements]
         return [part for each in seen for part in (each if isinstance(each, list) else [each])]
 
@@ -146,8 +146,8 @@ def parameters(function: ast.Lambda | ast.FunctionDef) -> list[str] | None:
 
 
 def is_plain(function: ast.FunctionDef) -> bool:
-    """Return whether to define a function within another one runs no code: it has no decorators and
-    no default values, and its annotations call nothing."""
+    """Return whether defining this function within another one runs no code. It runs none if the
+    function has no decorators and no default values, and its annotations call nothing."""
     given = function.args
     hints = [function.returns, *[each.annotation for each in (*given.posonlyargs, *given.args)]]
     simple = (*SIMPLE, ast.Subscript, ast.Tuple, ast.List, ast.BinOp, ast.BitOr)
@@ -189,7 +189,7 @@ def _operands(node: ast.expr) -> list[ast.expr]:
 
 
 def _replaced(node: ast.expr, found: ast.NamedExpr) -> ast.expr:
-    """Return the expression, which reads the variable where it assigned it."""
+    """Return the expression with the assignment replaced by a read of its variable."""
 
     class Replace(ast.NodeTransformer):
         def visit_NamedExpr(self, each: ast.NamedExpr) -> ast.expr:

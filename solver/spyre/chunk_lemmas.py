@@ -15,8 +15,8 @@ chunks. `hit` is the number of its cached blocks, which never include the block 
    one ended. By induction with 2 to 4, a prompt whose first chunk is number f takes n - f steps,
    and every token from the start of chunk f on is computed exactly once.
 6. `chunk_number_is_the_same_in_blocks`, `held_prompt_is_the_same_in_blocks`: counting in blocks
-   instead of tokens changes neither the number of a chunk, nor whether some whole blocks hold the
-   prompt. So the lemmas that follow count in blocks.
+   instead of tokens changes neither the number of a chunk, nor whether a given number of blocks can
+   hold the prompt. So the lemmas that follow count in blocks.
 7. `usable_hit_ends_at_first_chunk`: the usable part of the hit ends where the first chunk begins.
    So no token is left out, and no skipped chunk is computed.
 8. `usable_hit_is_as_large_as_possible`: the usable part lies within the hit. If it were one chunk
@@ -35,8 +35,8 @@ next chunk by that count:
 13. `count_is_less_than_a_chunk_ahead`: so less than a chunk of blocks is published before it is
     computed. `hit_on_uncomputed` returns a scenario with a hit on such blocks (ALL-R08).
 
-`plan`, `usable_blocks` and `progress` mirror `model.spyre.documented` and the releases; the tests
-compare them with these on concrete numbers.
+`plan`, `usable_blocks` and `progress` mirror functions of `model.spyre.documented` and of the
+releases; the tests compare the two on concrete numbers.
 """
 
 from typing import Any, NamedTuple
@@ -148,8 +148,8 @@ def _symbols(numbers: Numbers, sizes: Sizes) -> tuple[Any, Any]:
 
 
 def _any_plan(sizes: Sizes, all_cached: int = 0, padding_more: int = 0) -> tuple[Numbers, Plan]:
-    """Return an arbitrary prompt of which some whole blocks are computed. With `all_cached`, these
-    may include its last token."""
+    """Return an arbitrary prompt, some whole blocks of which are computed. With `all_cached`, these
+    blocks may include its last token."""
     numbers = Numbers()
     block, chunk_blocks = _symbols(numbers, sizes)
     prompt, done = numbers.fresh("prompt", 1), numbers.fresh("done", 0)

@@ -156,8 +156,8 @@ def follow(revision: Revision, carried: Collection[str]) -> Definitions:
         if ways > known_ways + MORE_WAYS:
             raise UndecidedError(
                 f"goes through lists, sets variables in loops and adds items to lists {ways} times "
-                f"in {function.__name__}, and the proof defines {known_ways + MORE_WAYS}: with so "
-                "many, it could count requests"
+                f"in {function.__name__}, and the proof allows {known_ways + MORE_WAYS}: with "
+                "more, it could count requests"
             )
     return defined
 
@@ -218,8 +218,8 @@ def walk_goes_on_as_with_the_rest(more: int) -> list[Any]:
 
 @lemma("Removing an ended request changes neither the other requests nor the tkvs.")
 def leaving_only_removes(revision: Revision, more: int) -> list[Any]:
-    """Claim, for one turn of the loop in `scheduler.complete` and any state, that a request that
-    leaves is only removed."""
+    """Claim, for one iteration of the loop in `scheduler.complete` and any state, that a request
+    that leaves is only removed."""
     step = Step(StepConfiguration(revision), MANY)
     turn = body_of(scheduler, "complete")
 
@@ -253,8 +253,8 @@ def leaving_only_removes(revision: Revision, more: int) -> list[Any]:
     "compares all of them with the largest volume if the newcomer is active at its end."
 )
 def each_turn_counts_its_request(block: int, more: int) -> list[Any]:
-    """Claim, for one turn of the loop in `peak.largest_volume` and any values of its variables,
-    that the turn counts its request."""
+    """Claim, for one iteration of the loop in `peak.largest_volume` and any values of its
+    variables, that the iteration counts its request."""
     numbers = Numbers()
     longest, before, answer = (length(numbers, name, 0) for name in ("longest", "peak", "answer"))
     tokens, ends, left = (length(numbers, name, 0) for name in ("tokens", "ends", "left"))

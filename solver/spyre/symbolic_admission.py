@@ -222,7 +222,7 @@ class End(NamedTuple):
         step: its number, from 1.
         active: for each request, whether it still decodes.
         before: for each request, the number of blocks before its last one.
-        offset: for each request, the tokens in its last block (1 to a block).
+        offset: for each request, the number of tokens in its last block, from 1 to the block size.
         widest: the largest `before` of the active requests.
     """
 

@@ -50,7 +50,7 @@ KNOWN = {
         *("interleave", "prefix_caching", "num_blocks", "pausing", "long_output_priority"),
     ),
 }
-SWITCHES = ("interleave", "pausing")  # open unless a lemma is about one setting of them
+SWITCHES = ("interleave", "pausing")  # have both values, unless a lemma fixes one
 
 
 class StepConfiguration(NamedTuple):
@@ -196,8 +196,8 @@ def any_config(run: SymbolicRun, block: int, limit: Any) -> SymbolicConfig:
 
 
 class Held(SymbolicLength):
-    """The blocks of a request, of which only the number is known. `counts` says whether a decode
-    step can find out the number."""
+    """The blocks of a request. Only their number is known; `counts` says whether a decode step can
+    find it out."""
 
     counts = False
 
@@ -209,7 +209,7 @@ class Held(SymbolicLength):
 
 
 class Reported(SymbolicLength):
-    """Aborts to report, of which only the number is known. A loop over them visits none of them."""
+    """Aborts to report. Only their number is known, and a loop over them visits none of them."""
 
     def __iter__(self) -> Iterator[Any]:
         return iter(())
@@ -232,7 +232,7 @@ class Unread:
 
 
 class AnyPool(Pool):
-    """A pool of which only the numbers of free blocks are known."""
+    """A pool. Only the lengths of its three lists of free blocks are known."""
 
     run: SymbolicRun
 

@@ -352,7 +352,7 @@ class Step:
 
     def joining_is_accepted(self, more: int, step: Stepped) -> Any:
         started = {request.id for request in step.before.waiting}
-        # The check is about batches in which nobody has run since.
+        # The check's answer holds only as long as no request of the batch has run since.
         none_ran = not {f"r{at}" for at in range(self.size)} & {*step.computed.scheduled}
         claims = []
         for request in self._others(step.after):

@@ -157,8 +157,8 @@ def safest_refusal(setting: Setting, beyond: int, safe_by: str = "exact") -> Pro
 
 
 def headroom(setting: Setting, arrivals: list[Arrival]) -> int:
-    """Return by how many tokens batch x tkv always stays below the limit if the last request
-    joins."""
+    """Return the number of tokens by which batch x tkv always stays below the limit if the last
+    request joins."""
     *earlier, last = arrivals
     ages = [last.joins - request.joins for request in earlier]
     decoding = [

@@ -18,7 +18,7 @@ and the tokens generated so far.
 5. `admission_leaves_watermark_free`: while another request runs, the watermark's blocks are still
    free after an admission.
 6. `rest_of_admitted_prompt_is_free`: with `reserve_full_isl`, blocks for all known tokens of an
-   admitted request are free. So are the watermark's blocks, in addition
+   admitted request are free. The watermark's blocks are free in addition to these
    (`rest_and_watermark_are_free`).
 7. `later_chunks_find_room`: so every chunk of the tokens known at admission finds its blocks, as
    long as other requests take no more blocks than they give back. Blocks for tokens generated later

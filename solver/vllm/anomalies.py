@@ -66,7 +66,7 @@ def scarce(lengths: Sequence[Lengths]) -> range:
 
 
 def backfires(knob: Knob, lengths: Sequence[Lengths], blocks: int) -> ScenarioPair | None:
-    """Return two runs, at neighbouring values of the knob, of which the second has more preemptions
+    """Return two runs at neighbouring values of the knob, if the second run has more preemptions
     although it should have fewer. Return None if there are no such runs."""
     settings = [with_knob(knob, value, lengths, blocks) for value in values(knob, lengths, blocks)]
     counts = [preemptions(config, lengths) for config in settings]

@@ -2,7 +2,7 @@
 
 The pool may give any answer, except that it always has room for a request that is alone. `clamp`
 and `capped` stand in for the model's functions that decide how much each request computes;
-`code_lemmas` compares them with these.
+`code_lemmas` compares the two.
 """
 
 from typing import Any, NamedTuple, cast

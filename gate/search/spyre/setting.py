@@ -31,7 +31,8 @@ def read_setting(revision: str | None, changes: list[str]) -> Setting:
         name, formula = "2.1.2", name
     if formula is None:
         valid = ", ".join((*ADMITS_BY, *RELEASED_FORMULAS))
-        raise InputError("--revision", f"{name!r} has no encoding of {LIMIT}; valid: {valid}")
+        problem = f"{name!r} is not a revision on which Z3 can decide {LIMIT}; valid: {valid}"
+        raise InputError("--revision", problem)
     pauses = "paused" in REVISIONS[name].shows
     setting = Setting(formula, 0, revision=name, pausing=pauses)
     for change in changes:
@@ -90,8 +91,8 @@ def read_formula(name: str) -> str:
 
 
 def kept_instead(rule: str) -> str:
-    """Return what the target keeps in a run that breaks the rule on the model but not on the
-    target, or "" for rules without such a text."""
+    """Return the end of the sentence "TARGET keeps …" about a run that breaks the rule on the model
+    but not on the target. Return "" for rules that have no such sentence."""
     if rule != LIMIT:
         return ""
     return "the limit in this run, because it uses another formula to admit requests"

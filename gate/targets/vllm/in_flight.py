@@ -96,8 +96,8 @@ class Flights:
     def take(self, flight: Flight) -> bool:
         """Put a decision in flight, and return whether the oldest one must complete now.
 
-        It must if no more decisions fit, or if the new decision is empty and waits for those in
-        flight.
+        The oldest one must complete if no more decisions fit, or if the new decision is empty and
+        waits for those in flight.
         """
         while self._queue and not self._queue[0].decision.num_scheduled_tokens:
             self._queue.popleft()  # a server would not have waited for an empty decision

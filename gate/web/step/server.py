@@ -419,9 +419,9 @@ class Handler(BaseHTTPRequestHandler):
         """Return the path after the secret. Refuse a request that does not come from the server's
         page.
 
-        Another site's page can send requests here in two ways: with a form, which the Origin header
-        reveals, or through its own host name, which it makes resolve to this machine (DNS
-        rebinding), as the Host header reveals. Another user of this machine does not know the
+        A page of another site can send requests here in two ways. It can submit a form; the Origin
+        header reveals this. Or it can make its own host name resolve to this machine (DNS
+        rebinding); the Host header reveals this. Another user of this machine does not know the
         secret.
         """
         names = self.server.names()

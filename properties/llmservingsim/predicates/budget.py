@@ -47,7 +47,7 @@ def budget_left(history: VllmRun, step: Step) -> int:
 
 
 def budget_left_for(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Return how many tokens of the budget are left when it is this request's turn, in the page's
+    """Return how many tokens of the budget are left when this request has its turn, in the page's
     order."""
     budget: int = history.config["max_num_batched_tokens"]
     order = queue(history)
@@ -62,8 +62,8 @@ def tokens_wanted(history: VllmRun, request: VllmRequestHistory) -> int:
 
 
 def must_not_be_cut(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether chunking is off and a request needs more tokens than the budget has left when
-    it is its turn."""
+    """Return whether chunking is off and a request needs more tokens than are left of the budget
+    when it has its turn."""
     if history.config["enable_chunked_prefill"]:
         return False
     return tokens_wanted(history, request) > budget_left_for(history, step, request)

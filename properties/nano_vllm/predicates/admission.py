@@ -40,8 +40,7 @@ def phases_mixed(history: RunHistory, step: Step) -> str | None:
 
 
 def _may_decode(history: RunHistory, step: Step, request: RequestHistory) -> bool:
-    """Return whether a sequence was preempted, and perhaps only its last token has to be
-    computed."""
+    """Return whether a sequence was preempted and may have only its last token left to compute."""
     is_resumed = 0 < request.emitted <= request.regenerated
     return is_resumed and behind(history, step, request) in (None, 1)
 
@@ -158,8 +157,8 @@ def hit_costs_budget(history: RunHistory, step: Step) -> str | None:
 
 
 def fits_by_its_hit(history: RunHistory, step: Step) -> bool:
-    """Return whether a request fits the budget, when the scheduler reaches it, only if its cached
-    tokens do not count."""
+    """Return whether a request, when the scheduler reaches it, fits the budget only because its
+    cached tokens do not count."""
     budget = history.config["max_num_batched_tokens"]
     for request in waited_before(history):
         hit = _must_find(history, step, request)

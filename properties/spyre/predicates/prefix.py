@@ -1,4 +1,4 @@
-"""The savings of the prefix cache, and the chunks that run despite a hit.
+"""Prefix hits: which blocks requests share, which chunks are skipped, and which run despite a hit.
 
 Source: Spyre scheduling page, "Prefix caching". Hits are known if the target shows them. In the
 functions below, `hit` is the number of a request's hit blocks.

@@ -32,8 +32,8 @@ def goes_on(history: VllmRun, request: VllmRequestHistory) -> bool:
 def holds(history: VllmRun) -> bool | None:
     """Return whether the coming step holds prefills back, or None if that is unknown.
 
-    A step does so if the last prefill was less than `prefill_schedule_interval` steps ago, a
-    request decodes, and no request was left waiting by the last step that held none back.
+    A step holds prefills back if the last prefill was less than `prefill_schedule_interval` steps
+    ago, a request decodes, and the last step that could admit requests left none of them waiting.
     """
     known = state_of(history).cadence
     if not known.most or known.crowded is True or not _running(history) - known.prefilling:
@@ -90,7 +90,7 @@ def _is_prefill(known: Cadence, ran: set[str], name: str, left: int) -> bool:
 def _left_waiting(
     history: VllmRun, step: Step, ran: set[str]
 ) -> tuple[bool | None, frozenset[str]]:
-    """Return whether a step leaves a request waiting that could run (None if unknown), and the
+    """Return whether a request that could run still waits after the step (None if unknown), and the
     requests that may have had to wait for tokens in flight."""
     names = history.live.keys() | history.aborts_inside
     waiting = [history.requests[name] for name in names - ran - step.scheduled.keys()]

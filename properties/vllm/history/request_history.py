@@ -106,12 +106,13 @@ class VllmRequestHistory(RequestHistory):
 
     @property
     def settled(self) -> int:
-        """Return how many of its tokens were computed by decisions that have completed."""
+        """Return how many of the request's tokens were computed by decisions that have
+        completed."""
         return self.begun[0] if self.begun else self.computed
 
     @property
     def held_tokens(self) -> int:
-        """Return the number of tokens for which it has blocks: the computed tokens and the
+        """Return the number of tokens for which the request has blocks: the computed tokens and the
         drafts."""
         return max(self.computed, self.slots)
 
@@ -122,7 +123,7 @@ class VllmRequestHistory(RequestHistory):
 
     @property
     def may_change_after_end(self) -> bool:
-        """Return whether its blocks may still be written, or are being sent."""
+        """Return whether the request's blocks may still be written, or are being sent."""
         return bool(self.load_left or self.blocks)
 
     def rewind(self) -> None:

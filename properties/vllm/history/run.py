@@ -41,8 +41,8 @@ class Cadence(NamedTuple):
     """What a client knows about the steps that hold prefills back (`cadence`).
 
     Attributes:
-        least, most: in how many of the next steps prefills may be held back.
-        crowded: whether the last step that held none back left requests waiting; None if unknown.
+        least, most: bounds on the number of coming steps that may hold prefills back.
+        crowded: whether the last step that could admit requests left some waiting; None if unknown.
         prefilling: the running requests that are still in their prefill.
         aside: waiting requests that may have had to wait for tokens in flight.
     """

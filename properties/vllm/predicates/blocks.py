@@ -104,7 +104,7 @@ def shared_wrongly(history: VllmRun, step: Step) -> str | None:
 
 def _computes_again(history: VllmRun, step: Step, names: set[str]) -> bool:
     """Return whether one of these requests recomputes tokens that failed to load. With several
-    groups, it also recomputes the tokens that it found in the cache."""
+    groups, such a request also recomputes the tokens that it found in the cache."""
     both = [history.live[name] for name in names if name in history.live]
     if groups.are_several(history.config) and any(loads.may_fail(request) for request in both):
         return True
@@ -116,7 +116,7 @@ def something_shared(history: VllmRun, step: Step) -> bool:
 
 
 def hit_too_long(history: VllmRun, step: Step) -> str | None:
-    """A hit consists of whole blocks without the last known token (V1CP-R28)."""
+    """A hit consists of whole blocks, and never includes the last known token (V1CP-R28)."""
     block = min(history.config["block_size"], groups.match_unit(history.config))
     for request in admitted(history, step):
         hit = history.hit_now(step, request)

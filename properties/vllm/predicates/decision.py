@@ -135,13 +135,13 @@ def lacks_adapter_slot(history: VllmRun, step: Step, request: VllmRequestHistory
 
 
 def _set_aside(history: VllmRun) -> bool:
-    """Return whether preempted requests are set aside, in an order that is unknown unless the
-    target shows it."""
+    """Return whether preempted requests are set aside. Only the target can show their order
+    then."""
     return in_flight.depth(history.config) >= 3 and history.config["policy"] != "priority"
 
 
 def _order_is_shown(history: VllmRun) -> bool:
-    """Return whether the order of preempted requests is unknown unless the target shows it."""
+    """Return whether only the target can show the order of preempted requests."""
     grammars = blocked.can_be(history.config) and history.config["policy"] != "priority"
     return bool(grammars) or _set_aside(history)
 
@@ -288,7 +288,8 @@ def behind(history: VllmRun, step: Step, request: VllmRequestHistory) -> int | N
 
 
 def surely_given(history: VllmRun, step: Step, name: str) -> int:
-    """Return for how many tokens a request with drafts or a load certainly has blocks."""
+    """Return the number of tokens for which a request with drafts or a load certainly has
+    blocks."""
     request = history.live.get(name)
     if request is None or not (speculation.drafts(history.config) or request.slots):
         return 0
@@ -307,8 +308,8 @@ def computed_after(history: VllmRun, step: Step, request: VllmRequestHistory) ->
 
 
 def has_output(history: VllmRun, step: Step, image: encoder.Input) -> bool:
-    """Return whether the step shows that the worker has the output of an encoder input, and nothing
-    else may keep a request from computing the input."""
+    """Return whether the step shows that the worker has the output of an encoder input. Return
+    False if something else may keep a request from computing the input."""
     if encoder.are_whole(history.config):
         return False
     shown = step.encoder_inputs is not None and step.encoder_dropped is not None
@@ -424,7 +425,7 @@ def may_pad(history: VllmRun) -> bool:
 
 
 def padding(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Return with how many drafts a scheduled request may be padded. There are none unless the
+    """Return the number of drafts with which a scheduled request may be padded. It is 0 unless the
     request joins in this step and no running request is computing its prompt."""
     if not may_pad(history) or request.started or behind(history, step, request) != 1:
         return 0

@@ -176,7 +176,7 @@ def not_loaded(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def hit_not_whole(history: VllmRun, step: Step) -> str | None:
-    """The blocks of a hit that a group reads contain the request's own tokens in this group
+    """In each group, the blocks of a hit that the group reads contain the request's own tokens
     (V1-R53)."""
     known = groups_after(history, step)
     for request, number, table, first in _hits(history, step):
@@ -359,8 +359,8 @@ def held_of(history: VllmRun, step: Step) -> dict[str, int]:
 def _holds_hit(
     history: VllmRun, step: Step, other: VllmRequestHistory, end: int, beyond: int
 ) -> bool:
-    """Return whether a request has, in each group after the first, the blocks that a hit of `end`
-    tokens reads, plus one block if the drafter reads ahead."""
+    """Return whether a request has the blocks that a hit of `end` tokens reads in each group after
+    the first, and one more block if the drafter reads ahead."""
     tables, known = (step.group_blocks or {}).get(other.id, ()), state_of(history).groups
     if len(tables) < len(further(history.config)):
         return False

@@ -164,8 +164,8 @@ def preempts_with_a_queue(history: VllmRun, step: Step) -> bool:
 
 
 def prefill_too_early(history: VllmRun, step: Step) -> str | None:
-    """While requests decode, fewer than prefill_schedule_interval steps after a prefill compute
-    none (V1-R97)."""
+    """While requests decode, no prefill is computed less than prefill_schedule_interval steps after
+    the last one (V1-R97)."""
     if not cadence.holds(history):
         return None
     early = [r for r in kept(history, step) if cadence.goes_on(history, r)]

@@ -37,11 +37,11 @@ def published(folder, monkeypatch):
     ("name", "says"),
     [
         ("Garbage", "more than one reply: 'Loading model"),
-        ("Missing", "field waiting is promised in observes, but missing"),
+        ("Missing", "the step lacks the field waiting, which observes lists"),
         ("NoOk", 'not an object with "ok" true or false'),
         ("IdleAndBusy", "kind idle with 1 requests scheduled"),
         ("WrongType", "Expected `int | null`, got `str`"),
-        ("LateGarbage", "field waiting is promised in observes, but missing"),
+        ("LateGarbage", "the step lacks the field waiting, which observes lists"),
     ],
 )
 def test_a_broken_target_is_neither_a_pass_nor_a_broken_rule(name, says, run, toy):

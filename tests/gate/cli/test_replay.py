@@ -164,7 +164,7 @@ def test_a_replay_on_a_broken_target_is_exit_3(run, toy):
     result = run("replay", written("s.json"), "--target", toy("Missing"))
     assert result.code == 3
     assert result.err == (
-        "schedproof: ADAPTER: at 'step' field waiting is promised in observes, but missing\n"
+        "schedproof: ADAPTER: at 'step' the step lacks the field waiting, which observes lists\n"
     )
 
 

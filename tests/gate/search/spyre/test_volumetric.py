@@ -458,7 +458,7 @@ def test_ctrl_c_before_there_is_an_answer_is_one_line_and_exit_3(run, monkeypatc
         (["SPY-R07", "--time-limit", "inf"], "--time-limit: inf; valid: at least 1"),
         (
             ["SPY-R07", "--revision", "2.6.3"],
-            "--revision: '2.6.3' has no encoding of SPY-R07; valid: sound, documented, 2.1.2, 2.5",
+            "--revision: '2.6.3' is not a revision on which Z3 can decide SPY-R07; valid: sound, ",
         ),
         (
             ["SPY-R07", "--param", "pausing=true"],
