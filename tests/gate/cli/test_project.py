@@ -1,5 +1,6 @@
 """`[tool.schedproof]` on the command line: what a command takes from it, and what goes before."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,10 +55,23 @@ def test_a_target_with_a_system_of_its_own_keeps_it(run, said):
 
 def test_the_help_names_each_default_once(run, said):
     said("")
-    for command in ("doctor", "rules", "gate"):
+    for command in ("doctor", "rules", "gate", "explore", "step"):
         text = " ".join(run(command, "--help").out.split())
         assert "required]" not in text
-        assert "] [default" not in text
+        assert not re.search(r"default: [^])]*[])] \[default", text), text
+
+
+def test_the_help_shows_the_default_that_applies_in_the_folder(run, said):
+    said("")
+    target = "for a scenario [default: model]"
+    assert target in " ".join(run("show", "--help").out.split())
+    gate = " ".join(run("gate", "--help").out.split())
+    assert "system whose rules apply [default: vllm]" in gate
+    assert "published behaviour to judge by (default: the target's own)" in gate
+    result = run("corpus", "export", "--help")
+    assert result.code == 0, result
+    export = " ".join(result.out.split())
+    assert "the tests of --as pytest [default: model]" in export
 
 
 @pytest.mark.slow
