@@ -1,5 +1,6 @@
 """`[tool.schedproof]` on the command line: what a command takes from it, and what goes before."""
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -81,6 +82,29 @@ def test_a_replay_of_the_model_names_it_beside_another_target(run, tmp_path):
     assert result.code == 1
     assert "replay:   schedproof replay late-arrivals-before-961 --target model\n" in result.out
     assert "cannot import 'mine'" in run("replay", "late-arrivals-before-961").err
+
+
+def test_a_corpus_run_on_the_model_names_it_beside_another_target(run, tmp_path):
+    (tmp_path / "pyproject.toml").write_text('[tool.schedproof]\ntarget = "mine:Target"\n')
+    sizes = {"block_size": 64, "chunk_size": 256, "max_num_seqs": 2, "max_model_len": 512}
+    sent = [("r1", 3, 3), ("r2", 256, 2)]
+    scenario = {
+        "format": "schedproof/scenario@1",
+        "system": "spyre",
+        "config": {**sizes, "max_batch_tkv": 520},
+        "revision": "documented",
+        "requests": [
+            {"id": name, "arrival": 0, "prompt": [[name, prompt]], "max_tokens": most}
+            for name, prompt, most in sent
+        ],
+    }
+    (tmp_path / "over.json").write_text(json.dumps(scenario))
+    added = run("corpus", "add", "over.json", "--target", "model", "--no-shrink")
+    assert added.code == 0, added
+    out = run("corpus", "run", "--target", "model").out
+    assert re.search(r"replay:   schedproof replay schedproof-corpus/\S+ --target model\n", out), (
+        out
+    )
 
 
 def test_rules_of_another_system_are_no_part_of_a_replay(run, said):
