@@ -343,6 +343,19 @@ def test_on_a_phone_every_page_is_short_and_a_link_opens_its_section(site):
         assert tab.locator("details.section[open]").count() == 1
 
 
+def test_the_readme_shows_what_the_replay_prints(tmp_path, monkeypatch, capfd):
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    [scenario] = re.findall(r'title="overshoot.json"\n(.*?)^```$', index, FENCED)
+    (tmp_path / "overshoot.json").write_text(scenario)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    [command] = commands(re.findall(r"^```\n(.*?)^```$", readme, FENCED)[0])
+    monkeypatch.chdir(tmp_path)
+    printed = runner(monkeypatch, capfd)(*words_of(command.words)[1:]).out
+    for line in command.shown.splitlines():
+        shown = [part.strip() for part in line.split("...")]
+        assert all(part in printed for part in shown), line
+
+
 def test_the_readme_counts_the_rules_of_the_catalogue():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     counts = re.findall(r"^\|.*\| (\d+) of (\d+) \|", readme, re.MULTILINE)

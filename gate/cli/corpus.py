@@ -25,7 +25,7 @@ from ..judging.profiles import set_hypothesis_home
 from ..targets.factory import opened
 from ..targets.target_spec import parse_target, replay_options
 from .groups import SETTINGS, Command
-from .options import CheckoutPath, Offline, StepLimit, TargetOption, TimeLimit
+from .options import CheckoutPath, Offline, StepLimit, TargetOption, TimeLimit, named_target
 
 app = typer.Typer(
     add_completion=False,
@@ -107,6 +107,7 @@ def add(
 
 @app.command(cls=Command, context_settings=SETTINGS, short_help="replay the entries on a target")
 def run(
+    context: typer.Context,
     corpus: Corpus = DEFAULT_FOLDER,
     target: TargetOption = "model",
     rule: RuleOption = None,
@@ -117,7 +118,7 @@ def run(
 ) -> None:
     """Replay all entries, or those of --rule. Each entry is judged only by its own rule."""
     ids = rule_ids(rule)
-    spec = parse_target(target, path)
+    spec = named_target(context, target, path)
     entries = [entry for entry in corpus_folder.entries(corpus) if not ids or entry.rule in ids]
     console = output.make_console()
     options = replay_options(spec, ids, step_limit)

@@ -4,6 +4,7 @@ Commands are loaded on first use. `--help` leaves out commands and options that 
 `--help --all` shows them.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
@@ -94,6 +95,7 @@ VALUES = {
 }
 
 
+STATED_DEFAULT = re.compile(r"\s*[(\[]default: [^)\]]*[)\]]")
 ALL = "--help --all also shows rarely used options."
 
 
@@ -117,8 +119,6 @@ class Command(typer.core.TyperCommand):
         for param in self.params:
             if param.param_type_name == "option" and not param.metavar:
                 param.metavar = next((VALUES[opt] for opt in param.opts if opt in VALUES), None)
-            if isinstance(param, typer.core.TyperOption) and "[default:" in (param.help or ""):
-                param.show_default = False  # else a default from the project file is added to it
         if self.short_help and not self.help:  # `python -OO` keeps no docstrings
             self.help = f"{self.short_help[0].upper()}{self.short_help[1:]}."
 
@@ -128,6 +128,9 @@ class Command(typer.core.TyperCommand):
         options: list[Any] = [param for param in self.params if param.param_type_name == "option"]
         for option in options:
             option.hidden = any(name in rare for name in option.opts)
+            if ctx.lookup_default(option.name, call=False) is not None:
+                # The help then shows the default from the project file instead.
+                option.help = STATED_DEFAULT.sub("", option.help or "")
         for param in self.params:
             if param.required and ctx.lookup_default(param.name) is not None:
                 param.required = False  # the project file names it

@@ -278,8 +278,9 @@ def conclusion(verdict: Verdict) -> str:
     causes = causes_of(verdict.faults)
     faults = one_per_rule(verdict.faults, causes)
     below = sum(fault.number in causes for fault in faults)
-    parts = [f"{plural(len(faults) - below, 'fault')} that the base does not have"]
-    parts += [f"{below} more that may follow from them"] * bool(below)
+    own = len(faults) - below
+    parts = [f"{plural(own, 'fault')} that the base does not have"]
+    parts += [f"{below} more that may follow from {'it' if own == 1 else 'them'}"] * bool(below)
     if not verdict.faults:
         parts = ["no fault found that the base does not have"]
     if verdict.repaired:

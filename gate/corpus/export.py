@@ -215,8 +215,8 @@ def _pytest_test(entry: Entry) -> str:
         f"\n\ndef {test_name(entry)}(target):\n"
         f'    """{about(entry)}"""\n'
         f"    scenario = (\n{indented}\n    )\n"
-        f"    why_not = check(scenario, target)\n"
-        f"    assert not why_not, why_not\n"
+        f"    if why_not := check(scenario, target):\n"
+        f"        pytest.fail(why_not, pytrace=False)\n"
     )
 
 

@@ -273,9 +273,10 @@ def print_rules(console: Console, entries: Sequence[RuleVerdict], rules: Sequenc
 
 
 def in_one_line(engines: Sequence[EngineRun]) -> list[EngineRun]:
-    """Return the engines to list, with all shapes of workload combined into one engine."""
+    """Return the engines to list, with all shapes of workload combined into one engine. Leave out a
+    corpus that has no scenario for a scale."""
     shapes = [engine for engine in engines if engine.name == WORKLOADS]
-    others = [engine for engine in engines if engine.name != WORKLOADS]
+    others = [engine for engine in engines if engine.name != WORKLOADS and not _is_empty(engine)]
     if not shapes:
         return others
     return [
@@ -291,6 +292,11 @@ def in_one_line(engines: Sequence[EngineRun]) -> list[EngineRun]:
             all(engine.complete for engine in shapes),
         ),
     ]
+
+
+def _is_empty(engine: EngineRun) -> bool:
+    tried = engine.runs + engine.refused_configs + engine.rejected_requests
+    return engine.name == "corpus" and engine.complete and not tried
 
 
 def engine_line(engine: EngineRun) -> str:

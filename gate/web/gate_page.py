@@ -19,10 +19,11 @@ from ..judging.coverage import (
 )
 from ..judging.verdict import Fault, Found, TargetInfo, Verdict
 from ..reports.outcome import broken_off, out_of_date, reach_in_words, reason_of, result
-from ..reports.terminal import in_one_line
+from ..reports.terminal import in_one_line, refusal_line
 from .base.drawing import WIDE, Picture, picture
 from .base.page import render_template
 
+SHOWN_REFUSALS = 6
 DRAWN = 20  # at most this many faults get a picture; others get one line
 WORDS = {
     "violated": "broken",
@@ -62,10 +63,11 @@ def gate_page(verdict: Verdict, rules: Mapping[str, Rule], found: Mapping[str, F
         "counts": _counts(verdict),
         "groups": [
             (words, [(rules[entry.id], reason_of(entry)) for entry in entries])
-            for status, words in WORDS.items()
+            for status, words in _words(verdict).items()
             if (entries := [entry for entry in verdict.rules if entry.status == status])
         ],
         "engines": in_one_line(verdict.engines),
+        "refusals": [refusal_line(refusal) for refusal in verdict.refusals[:SHOWN_REFUSALS]],
         "reach": None if verdict.reach is None else reach_in_words(verdict.reach),
         "coverage": coverage_lines(verdict.coverage) if verdict.coverage is not None else (),
         "wide": WIDE,
@@ -86,7 +88,16 @@ def _draw(fault: Fault, rule: Rule, event: Found | None) -> DrawnFault:
 
 def _counts(verdict: Verdict) -> list[tuple[str, int]]:
     counted = Counter[str](entry.status for entry in verdict.rules)
-    return [(WORDS[status], counted[status]) for status in WORDS if counted[status]]
+    return [
+        (words, counted[status]) for status, words in _words(verdict).items() if counted[status]
+    ]
+
+
+def _words(verdict: Verdict) -> dict[str, str]:
+    """Return the heading of each status. What the base breaks as well, nobody has accepted."""
+    if verdict.base is None:
+        return WORDS
+    return WORDS | {"known": "broken by the base as well, or accepted"}
 
 
 class SourceLine(NamedTuple):

@@ -152,7 +152,8 @@ def _reasons(failure: Failure, rows: Sequence[Row]) -> Iterator[str]:
             verb, words = verb.replace("gets", "get").replace("is", "are"), f"each {words[3:]}"
         yield f"step {since}: {who} {verb}; {words}"
     held = {name: len(table) for name, table in (failure.last.blocks or {}).items() if table}
-    if held and any(need.needs > need.free for row in waiting for need in row.needs):
+    needs = [need for row in waiting for need in row.needs if need.what == "blocks"]
+    if held and any(need.needs > need.free for need in needs):
         holders = ", ".join(f"{name} {many}" for name, many in [*held.items()][: 2 * NAMED])
         yield f"the blocks are held by {holders}"
 
@@ -308,25 +309,26 @@ def _known_prefix(failure: Failure, row: Row) -> str:
 def _in_words(row: Row, ahead: str, known: str) -> str:
     needs = [need for need in row.needs if need.needs]
     lacks = [_many(need.needs - need.free, need.what) for need in needs if need.needs > need.free]
-    words = ", ".join(f"{need.needs} of {need.free} free {need.what}" for need in needs)
+    counts = [f"{_many(need.needs, need.what)} ({need.free:,} free)" for need in needs]
+    words = " and ".join(filter(None, (", ".join(counts[:-1]), *counts[-1:])))
     if lacks:
         return f"it needs {words}: {' and '.join(lacks)} too few"
     if ahead:
-        return f"it needs {words}, which is free, but it is behind {ahead}"
+        return f"it needs {words}, but it is behind {ahead}"
     if not needs:
         return "it needs nothing"
     return f"it needs {words}: no limit that is shown holds it back{known}"
 
 
 def _many(count: int, what: str) -> str:
-    return f"{count} {SINGULAR.sub('', what, count=1) if count == 1 else what}"
+    return f"{count:,} {SINGULAR.sub('', what, count=1) if count == 1 else what}"
 
 
 def _free_words(row: Row) -> str:
     """Return the end of a headline: what is missing, or how many slots and blocks are free."""
     for need in row.needs:
         if need.needs > need.free:
-            return f": it needs {need.needs:,} of {need.free:,} {need.what}"
+            return f": it needs {_many(need.needs, need.what)}, but only {need.free:,} are free"
     free = [
         _many(need.free, need.what) for need in row.needs[:2] if need.what in ("slots", "blocks")
     ]

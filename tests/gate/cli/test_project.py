@@ -1,5 +1,7 @@
 """`[tool.schedproof]` on the command line: what a command takes from it, and what goes before."""
 
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,10 +56,23 @@ def test_a_target_with_a_system_of_its_own_keeps_it(run, said):
 
 def test_the_help_names_each_default_once(run, said):
     said("")
-    for command in ("doctor", "rules", "gate"):
+    for command in ("doctor", "rules", "gate", "explore", "step"):
         text = " ".join(run(command, "--help").out.split())
         assert "required]" not in text
-        assert "] [default" not in text
+        assert not re.search(r"default: [^])]*[])] \[default", text), text
+
+
+def test_the_help_shows_the_default_that_applies_in_the_folder(run, said):
+    said("")
+    target = "for a scenario [default: model]"
+    assert target in " ".join(run("show", "--help").out.split())
+    gate = " ".join(run("gate", "--help").out.split())
+    assert "system whose rules apply [default: vllm]" in gate
+    assert "published behaviour to judge by (default: the target's own)" in gate
+    result = run("corpus", "export", "--help")
+    assert result.code == 0, result
+    export = " ".join(result.out.split())
+    assert "the tests of --as pytest [default: model]" in export
 
 
 @pytest.mark.slow
@@ -67,6 +82,29 @@ def test_a_replay_of_the_model_names_it_beside_another_target(run, tmp_path):
     assert result.code == 1
     assert "replay:   schedproof replay late-arrivals-before-961 --target model\n" in result.out
     assert "cannot import 'mine'" in run("replay", "late-arrivals-before-961").err
+
+
+def test_a_corpus_run_on_the_model_names_it_beside_another_target(run, tmp_path):
+    (tmp_path / "pyproject.toml").write_text('[tool.schedproof]\ntarget = "mine:Target"\n')
+    sizes = {"block_size": 64, "chunk_size": 256, "max_num_seqs": 2, "max_model_len": 512}
+    sent = [("r1", 3, 3), ("r2", 256, 2)]
+    scenario = {
+        "format": "schedproof/scenario@1",
+        "system": "spyre",
+        "config": {**sizes, "max_batch_tkv": 520},
+        "revision": "documented",
+        "requests": [
+            {"id": name, "arrival": 0, "prompt": [[name, prompt]], "max_tokens": most}
+            for name, prompt, most in sent
+        ],
+    }
+    (tmp_path / "over.json").write_text(json.dumps(scenario))
+    added = run("corpus", "add", "over.json", "--target", "model", "--no-shrink")
+    assert added.code == 0, added
+    out = run("corpus", "run", "--target", "model").out
+    assert re.search(r"replay:   schedproof replay schedproof-corpus/\S+ --target model\n", out), (
+        out
+    )
 
 
 def test_rules_of_another_system_are_no_part_of_a_replay(run, said):

@@ -117,7 +117,7 @@ def test_a_fault_that_may_follow_from_another_one_is_below_it(console):
     assert below == ["  may follow: V1-R07 no needless wait: step 3: V1-R07 breaks (V1-R07.json)"]
     above = [line for line in lines[: lines.index(below[0])] if line.startswith("BREAKS")]
     assert above[-1].startswith("BREAKS ALL-R03 no request lost")
-    assert "1 fault that the base does not have, 2 more that may follow" in lines[-1]
+    assert "1 fault that the base does not have, 2 more that may follow from it" in lines[-1]
     last = [line for line in lines if line.startswith("BREAKS")][-1]
     assert last.startswith("BREAKS ALL-R09 no block lost")
     assert last.endswith(" (may follow from ALL-R03, or have the same cause: ALL-R09.json)")

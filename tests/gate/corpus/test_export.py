@@ -58,6 +58,7 @@ def test_the_pytest_file_runs_and_says_why_it_fails(run, corpus):
     assert (
         "the run breaks NAN-R40; expected that every rule holds (3 sequences run" in reported.stdout
     )
+    assert "'requests':" not in reported.stdout  # the scenario is in the file, not in the report
 
 
 def test_the_pytest_file_holds_the_scenarios_as_they_are(run, corpus):

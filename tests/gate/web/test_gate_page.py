@@ -5,7 +5,7 @@ import re
 from msgspec.structs import replace
 
 from schedproof.gate.judging.coverage import Coverage, FileCoverage, FunctionCoverage
-from schedproof.gate.judging.verdict import Found
+from schedproof.gate.judging.verdict import Found, Refusal
 from schedproof.gate.reports.options import FileReport
 from schedproof.gate.web.base.drawing import picture
 from schedproof.gate.web.gate_page import DRAWN, gate_page
@@ -41,6 +41,20 @@ def test_every_fault_is_on_the_page_with_its_command():
         assert fault.rule in html
     assert html.count("schedproof replay ") == len(verdict.faults)
     assert "60" in html  # the runs of hypothesis
+
+
+def test_what_was_refused_is_counted_and_what_the_base_breaks_is_not_called_accepted():
+    verdict, found = page()
+    entry = replace(verdict.rules[0], status="known")
+    verdict = replace(verdict, rules=(entry,), refusals=(Refusal(1, "no pool"), Refusal(2, "no")))
+    html = gate_page(verdict, reported.BY_ID, found)
+    assert (
+        "<p>refused 1 configuration: no pool</p><p>refused 2 configurations, such as: no</p>"
+        in html
+    )
+    assert "1 known, and accepted" in html
+    html = gate_page(replace(verdict, base=verdict.target), reported.BY_ID, found)
+    assert "1 broken by the base as well, or accepted" in html
 
 
 def test_each_kind_of_cause_is_drawn_and_nothing_in_it_is_markup():

@@ -661,6 +661,10 @@ def test_a_request_behind_one_that_does_not_fit_is_said_to_be_behind_it():
     meant = vllm_run(replace(ALONE[0], prompt=(("a", 14),)), ALONE[1], num_blocks=8)
     cause = cause_of(Blocked(), "ALL-R10", meant)
     assert any("b gets nothing" in line and "it is behind a" in line for line in cause.why)
+    assert (
+        "step 0: a gets nothing from here on; it needs 1 slot (3 free), 4 blocks (2 free) and 14 "
+        "tokens of the budget (16 free): 2 blocks too few"
+    ) in cause.why
 
 
 def test_a_load_that_has_been_used_is_not_told():
