@@ -82,8 +82,8 @@ CARRIES_POOL = {"spyre.forward.compute_decode pool"}
 # In how many ways a step of each revision, an abort or an arrival could find out that there is one
 # more request (`Scope.add`), and in how many more ways a changed model may. With as many ways as
 # there are requests, code could count them, and the lemmas run it with five.
-WAYS = {"sound": 94, "documented": 94, "2.1.2": 89, "2.5.2": 121}
-WAYS_OUTSIDE = 5
+WAYS = {"sound": 96, "documented": 96, "2.1.2": 91, "2.5.2": 123}
+WAYS_OUTSIDE = 7
 MORE_WAYS = 4
 BLOCKS = many(HIDDEN)
 FIELDS: dict[tuple[type, str], Kind] = {
