@@ -247,7 +247,7 @@ def model_decides_by_its_revision(revision: Revision, more: int) -> list[Any]:
     expected = None if more else revision
 
     def code(run: SymbolicRun) -> Any:
-        config = any_config(run, run.number(z3.Int("block_size")), z3.Int("max_batch_tkv"))
+        config: Any = any_config(run, run.number(z3.Int("block_size")), z3.Int("max_batch_tkv"))
         written, read = {name: run.number(z3.Int(name)) for name in names}, list[Any]()
 
         def convert(values: Any, kind: Any) -> Any:
