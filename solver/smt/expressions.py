@@ -39,6 +39,7 @@ from .kinds import (
     is_within,
     item_at,
     item_of,
+    items_added,
     join,
     kind_of,
     many,
@@ -55,8 +56,7 @@ from .memory import PACKAGE
 from .rewriting import parameters
 
 MOST_NESTED = 3  # loops in loops; with n of them, code can find out whether there are n + 1 items
-# A loop within another one counts as this many loops, because with remainders it could ask whether
-# each request is followed by another.
+# A loop in another counts as this many: it could ask whether each request is followed by another.
 WITHIN = 5
 
 
@@ -90,8 +90,8 @@ class Scope:
 
     def add(self, items: int) -> None:
         """Add to the number of ways in which the function could find out that there is one more
-        item: a loop, a variable that it sets in a loop, or an item that it adds to a list, which
-        shifts the list against another one."""
+        item: a loop, a variable that it sets in a loop, or an item or a list that it adds to a
+        list, which shifts the list against another one."""
         self.of.ways += 0 if self.loose else items
 
     def deepen(self, node: ast.AST, by: int) -> None:
@@ -211,7 +211,7 @@ class Scope:
                 first, second = self.value(left), self.value(right)
                 if second.name == "place":
                     return NUMBER if self.counts_down(node, second) else MIXED
-                self.add(sum(1 + len(kind.of) for kind in (first, second) if kind.name == "row"))
+                self.add(items_added(first, second))
                 return result_of(operator, first, second)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 self.condition(operand)

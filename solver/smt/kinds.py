@@ -186,6 +186,13 @@ def result_of(operator: ast.operator, left: Kind, right: Kind) -> Kind:
     return MIXED
 
 
+def items_added(left: Kind, right: Kind) -> int:
+    """Return by how many items a sum may shift a list: by those of a tuple in it, and by one more
+    because a list that is added to itself has each item twice."""
+    rows = [kind for kind in (left, right) if kind.name == "row"]
+    return sum(len(kind.of) for kind in rows) + (bool(rows) or left.name == "many")
+
+
 def item_at(kind: Kind, place: str, of: Kind) -> Kind:
     """Return the kind of an item. Its place is a constant in the code, or a value of kind `place`.
     By a constant, code may take only the first or the last item of a list."""

@@ -31,7 +31,7 @@ import z3
 
 from ...model.pool import Names, Pool
 from ...model.scenario import Request
-from ...model.spyre import blocks, peak, scheduler, volumetric
+from ...model.spyre import blocks, peak, release_2_5_2, scheduler, volumetric
 from ...model.spyre.config import SpyreConfig
 from ...model.spyre.forward import Forward
 from ...model.spyre.model import SpyreModel
@@ -67,7 +67,7 @@ from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from ..smt.on_symbols import on_symbols
 from .symbolic_admission import MANY, length
-from .symbolic_state import MODULES, StepConfiguration
+from .symbolic_state import MODULES, StepConfiguration, any_request, plain_id, several
 from .symbolic_step import Step
 
 BY_INDUCTION = {
@@ -82,8 +82,8 @@ CARRIES_POOL = {"spyre.forward.compute_decode pool"}
 # In how many ways a step of each revision, an abort or an arrival could find out that there is one
 # more request (`Scope.add`), and in how many more ways a changed model may. With as many ways as
 # there are requests, code could count them, and the lemmas run it with five.
-WAYS = {"sound": 94, "documented": 94, "2.1.2": 89, "2.5.2": 121}
-WAYS_OUTSIDE = 5
+WAYS = {"sound": 96, "documented": 96, "2.1.2": 91, "2.5.2": 123}
+WAYS_OUTSIDE = 7
 MORE_WAYS = 4
 BLOCKS = many(HIDDEN)
 FIELDS: dict[tuple[type, str], Kind] = {
@@ -246,6 +246,50 @@ def leaving_only_removes(revision: Revision, more: int) -> list[Any]:
         return z3.And(claims)
 
     return holds_on(step.numbers, list(paths(step.numbers, code, quick=True)), lambda claim: claim)
+
+
+@lemma("After each request that is checked, all requests kept so far fit together.")
+def kept_requests_fit_after_each_turn(all_asked: int) -> list[Any]:
+    """Claim that the requests kept by `settled` fit together, whichever batches fit.
+
+    The second of the three requests stands for any number. So the last turn is the turn of a
+    request after any number of others, of which any part is kept.
+
+    With `all_asked` set to 1, this is the lemma's guard, a variant that must fail: it claims that
+    the requests that `settled` pauses fit as well.
+    """
+    numbers = Numbers()
+    more = length(numbers, "more", 0)
+
+    def code(run: SymbolicRun) -> Any:
+        answers: list[tuple[list[Any], Any]] = []
+
+        def fits(batch: list[Sequence]) -> bool:
+            answers.append((as_compared(batch), z3.Bool(f"fits {len(answers)}")))
+            return run.answer(answers[-1][1])
+
+        first, second, last = (decoding(run, name) for name in ("first", "second", "last"))
+        ordered = [first, several(second, run.number(more)), last]
+        with on_symbols(release_2_5_2):
+            stay, paused = release_2_5_2.settled(ordered, fits)
+        return as_compared([*stay, *(paused if all_asked else [])]), answers
+
+    def fit_together(result: Any) -> Any:
+        stay, answers = result
+        answers_about_kept = [answer for batch, answer in answers if batch == stay]
+        return z3.Or(answers_about_kept) if stay else z3.BoolVal(True)
+
+    return holds_on(numbers, list(paths(numbers, code)), fit_together)
+
+
+def decoding(run: SymbolicRun, name: str) -> Sequence:
+    lengths = {field: run.number(z3.Int(f"{field} of {name}")) for field in ("prompt", "computed")}
+    return any_request(run, name, **lengths)
+
+
+def as_compared(batch: list[Sequence]) -> list[tuple[str, int]]:
+    """Return the ids of requests, and which numbers of tokens they have computed."""
+    return [(plain_id(request.id), bare(request.computed).get_id()) for request in batch]
 
 
 @lemma(

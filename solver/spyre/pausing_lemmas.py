@@ -5,7 +5,7 @@
 with those kept so far, it is within the limit at the tkv of the coming step.
 
 1. `kept_requests_fit_after_each_turn`: after each request, all kept requests together are within
-   the limit. The first of the two symbolic requests stands for all that were kept before.
+   the limit. The second of the three symbolic requests stands for any number.
 2. `no_tkv_exceeds_compared_tkv`: no request's tkv in the next step exceeds the tkv that is compared
    with the limit.
 
@@ -57,7 +57,8 @@ from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubs
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation, lemma
 from ..smt.on_symbols import on_symbols
-from .admission_lemmas import BLOCK, request
+from .admission_lemmas import BLOCK
+from .loop_lemmas import kept_requests_fit_after_each_turn
 from .step_lemmas import between_steps
 from .symbolic_admission import SIZES, Lengths, blocks, length, own_tkv
 from .symbolic_state import MODULES, StepConfiguration, any_config, any_request, plain_id, several
@@ -237,33 +238,6 @@ class SettlingStep(Step):
         gone = {request.id for request in sits_out}
         running = tuple(request for request in state.running if request.id not in gone)
         return state._replace(running=running, paused=paused)
-
-
-@lemma("After each request that is checked, all requests kept so far fit together.")
-def kept_requests_fit_after_each_turn(all_asked: int) -> list[Any]:
-    """Claim that the requests kept by `settled` fit together, whichever batches fit.
-
-    With `all_asked` set to 1, this is the lemma's guard, a variant that must fail: it claims that
-    the requests that `settled` pauses fit as well.
-    """
-    numbers = Numbers()
-
-    def code(run: SymbolicRun) -> Any:
-        answers: list[tuple[list[str], Any]] = []
-
-        def fits(batch: list[Sequence]) -> bool:
-            answers.append(([member.id for member in batch], z3.Bool(f"fits {len(answers)}")))
-            return run.answer(answers[-1][1])
-
-        stay, paused = release_2_5_2.settled([request(0), request(1)], fits)
-        return [request.id for request in [*stay, *(paused if all_asked else [])]], answers
-
-    def fit_together(result: Any) -> Any:
-        stay, answers = result
-        answers_about_kept = [answer for batch, answer in answers if batch == stay]
-        return z3.Or(answers_about_kept) if stay else z3.BoolVal(True)
-
-    return holds_on(numbers, list(paths(numbers, code)), fit_together)
 
 
 @lemma("No request's tkv exceeds the tkv that is compared with the limit.")

@@ -46,7 +46,7 @@ from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from ..smt.on_symbols import on_symbols
 from .symbolic_admission import MANY, SIZES, length
-from .symbolic_state import MODULES, Name, StepConfiguration
+from .symbolic_state import MODULES, Name, StepConfiguration, any_config
 from .symbolic_step import Step, Stepped
 
 Claim = Callable[[Step, int, Stepped], Any]
@@ -242,11 +242,12 @@ def model_decides_by_its_revision(revision: Revision, more: int) -> list[Any]:
     With `more` set to 1, this is the lemma's guard, a variant that must fail: it expects None
     instead of the revision.
     """
-    step, names = Step(StepConfiguration(revision), 0), SpyreConfig.__struct_fields__
+    numbers, names = Numbers(), SpyreConfig.__struct_fields__
+    numbers.facts += [z3.Int(name) >= 1 for name in names]
     expected = None if more else revision
 
     def code(run: SymbolicRun) -> Any:
-        config = step.config(run, any_switches=True)
+        config: Any = any_config(run, run.number(z3.Int("block_size")), z3.Int("max_batch_tkv"))
         written, read = {name: run.number(z3.Int(name)) for name in names}, list[Any]()
 
         def convert(values: Any, kind: Any) -> Any:
@@ -263,7 +264,7 @@ def model_decides_by_its_revision(revision: Revision, more: int) -> list[Any]:
         as_written = made.config is config and read == [True]
         return type(made) is SpyreModel and as_written and made.revision is expected
 
-    return holds_on(step.numbers, list(paths(step.numbers, code)), z3.BoolVal)
+    return holds_on(numbers, list(paths(numbers, code)), z3.BoolVal)
 
 
 @lemma(

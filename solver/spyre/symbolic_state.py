@@ -187,7 +187,7 @@ class SymbolicConfig:
         return self._run.answer(z3.Bool(switch))
 
 
-def any_config(run: SymbolicRun, block: int, limit: Any) -> SymbolicConfig:
+def any_config(run: SymbolicRun, block: Any, limit: Any) -> SymbolicConfig:
     """Return a configuration with this block size and limit, whose other values may be anything."""
     names = ("chunk_size", "max_num_seqs", "max_model_len")
     others = {name: run.number(z3.Int(name)) for name in names}

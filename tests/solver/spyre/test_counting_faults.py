@@ -91,3 +91,23 @@ def test_a_check_of_the_first_64_requests_is_not_proven(cuts):
         "joining_request_was_accepted_5", [("spyre/documented.py", COMPARED, cuts + COMPARED)]
     )
     assert (answer, code) == ("unknown", "pairs lists that may have different lengths")
+
+
+PAD = "    pad = [0]\n    pad = pad + pad\n    pad = pad + pad\n    pad = pad + pad\n"
+SHIFTED = (
+    f"{PAD}    for one, other in zip(pad + tkvs, tkvs + pad, strict=True):\n"
+    "        if one > 0 and other > 0:\n            return True\n"
+)
+DOUBLED_TKVS = DOUBLED.replace("many", "tkvs")
+
+
+@pytest.mark.parametrize(
+    "doubles",
+    [CUT_OFF, SHIFTED, "    tkvs = tkvs + tkvs + tkvs + tkvs + tkvs + tkvs\n", DOUBLED_TKVS],
+    ids=["doubles an item", "doubles a pad", "adds a list six times", "doubles the requests"],
+)
+def test_a_check_that_doubles_lists_is_not_proven(doubles):
+    """With one item doubled three times, it shifts the requests against each other by eight, and
+    so finds out whether there are nine."""
+    answer, code = status(DEFINED, [("spyre/documented.py", COMPARED, f"{doubles}{COMPARED}")])
+    assert (answer, code[:16]) == ("unknown", "goes through lis")

@@ -493,6 +493,26 @@ def test_a_limit_that_changes_while_it_is_read_is_refuted(file, line, instead):
     assert status("model_decides_by_its_revision", [(file, line, instead)])[0] == "refuted"
 
 
+@pytest.mark.parametrize("sizes", ["read.chunk_size == read.block_size", "read.block_size == 1"])
+def test_a_model_that_is_another_revision_with_some_sizes_is_refuted(sizes):
+    line = "    return SpyreModel(read, REVISIONS[revision])"
+    other = f"    if {sizes}:\n        return SpyreModel(read, DOCUMENTED)\n"
+    change = ("spyre/model.py", line, other + line)
+    assert status("model_decides_by_its_revision", [change])[0] == "refuted"
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["request.paused_steps > 3", "len(kept) == 7", "len(kept) > 2 and kept[0].prompt > 9"],
+)
+def test_a_request_that_stays_although_it_does_not_fit_is_refuted(condition):
+    line = "        if fits([*kept, request]):\n"
+    stays = line.replace("):\n", f") or ({condition}):\n")
+    change = ("spyre/release_2_5_2.py", line, stays)
+    name = "kept_requests_fit_after_each_turn"
+    assert status(name, [change], "2.5.2", pausing=True)[0] == "refuted"
+
+
 def test_a_request_that_emits_more_tokens_than_it_may_is_refuted():
     line = 'unless it is aborted."""\n        return self.max_tokens if'
     more = line.replace("return", "return self.max_tokens + 1 if self.output_len is None else")
