@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from ...model.scenario import Scenario
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE
-from ..console.output import say
+from ..console.output import plural, say
 from ..files.scenario_file import write_scenario
 from .items import Failure, Shrinking
 from .ledger import Ledger
@@ -35,10 +35,12 @@ def report(console: Console, ledger: Ledger, out: Path) -> int:
         say(console, f"item {item} has no result: {reason}")
     if len(ledger.failed) > SHOWN:
         say(console, f"and {len(ledger.failed) - SHOWN:,} more without a result")
+    if cut := ledger.incomplete - len(ledger.failed):
+        say(console, f"{plural(cut, 'item')} incomplete: the target refused every run, or it hung")
     broken, doubtful = _findings(console, ledger, out)
     if broken:
         return BROKEN
-    doubt = doubtful or ledger.failed
+    doubt = doubtful or ledger.failed or ledger.incomplete
     if doubt or never or not ledger.items:
         say(
             console,

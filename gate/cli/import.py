@@ -9,8 +9,15 @@ import typer
 from msgspec.structs import replace
 
 from ...model.errors import InputError
+from ...model.scenario import FORMAT
 from ..console import output
-from ..console.option_checks import at_least, check_file, check_not_input, resolved_revision
+from ..console.option_checks import (
+    at_least,
+    check_file,
+    check_not_input,
+    check_own,
+    resolved_revision,
+)
 from ..console.output import plural
 from ..files.disk import FileError, write
 from ..files.loads import FORMS, Load, read_load, scenario_of_load, shared_tokens
@@ -70,6 +77,8 @@ def command(
     place = out or Path(f"{file.stem}.json")
     check_file("--out", place)
     check_not_input("--out", place, "the recorded load", file)
+    if out is None:
+        check_own("--out", place, "scenario", FORMAT.encode())
     load = read_load(form, file, first, requests, tokens_per_hash)
     scenario = scenario_of_load(
         load, file.name, (system, revision, values), step_ms, tokens_per_hash

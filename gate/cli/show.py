@@ -12,7 +12,7 @@ import typer
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused
 from ..console import BROKEN, CONFORMS, output
-from ..console.option_checks import check_file, check_not_input, check_unicode
+from ..console.option_checks import check_file, check_not_input, check_own, check_unicode
 from ..corpus.folder import scenario_named
 from ..files.disk import check_regular, write
 from ..files.scenario_file import FileError
@@ -72,6 +72,8 @@ def command(
     use_rules(extra_rules)
     page_file = out or Path(page_name(file))
     check_page(page_file, file)
+    if out is None:
+        check_own("-o", page_file, "page", b'<meta name="generator" content="schedproof">')
     console = output.make_console()
     if is_trace(file):
         target_option = None if from_project(context, "target") else target

@@ -47,6 +47,9 @@ def between(name: str, value: float, least: float, most: float) -> None:
         raise InputError(name, f"{value}; valid: {least:,} to {most:,}")
 
 
+OWN_WITHIN = 4096  # bytes
+
+
 def check_file(name: str, file: Path) -> None:
     _check_reachable(name, file)
     if file.is_dir():
@@ -63,6 +66,22 @@ def check_not_input(name: str, file: Path, what: str, source: Path) -> None:
     it would overwrite the input. The message calls `source` by the name `what`."""
     if source.is_file() and file.exists() and file.samefile(source):
         raise InputError(name, f"{file} is {what} itself; valid: another file")
+
+
+def check_own(name: str, file: Path, kind: str, mark: bytes) -> None:
+    """Raise InputError if `file`, the default of the option `name`, exists and was not written by
+    schedproof as a `kind`, because the user did not ask to overwrite it. Such a file contains
+    `mark` near its beginning."""
+    if not file.is_file():
+        return
+    try:
+        with file.open("rb") as existing:
+            begins = existing.read(OWN_WITHIN)
+    except OSError as error:
+        raise InputError(name, f"{file} cannot be read ({error.strerror})") from None
+    if begins and mark not in begins:
+        problem = f"{file} exists and is no {kind} of schedproof"
+        raise InputError(name, f"{problem}; valid: name the file to write with {name}")
 
 
 def check_different(files: Mapping[str, Path]) -> None:

@@ -78,7 +78,10 @@ class _Console(Console):
 def make_console() -> Console:
     """Return a console that never wraps data, does not turn `:name:` into an emoji, and respects
     NO_COLOR."""
-    return _Console(highlight=False, soft_wrap=True, emoji=False)
+    console = _Console(highlight=False, soft_wrap=True, emoji=False)
+    if not console.width:  # COLUMNS=0, with which rich would print nothing
+        console.width = 80
+    return console
 
 
 def say(console: Console, line: str) -> None:

@@ -199,6 +199,8 @@ def _conclude(
     rules = tuple(judge_rules(gate, observes, faults))
     deviations = tuple(gate.deviations.judged([rule.id for rule in rules], results.exercised))
     cut = results.broken_off or bool(verdict.not_judged(results.engines))
+    # A known deviation or the base may explain the refusals, but then nothing was judged.
+    cut = cut or verdict.nothing_accepted(results.reach)
     code = verdict.exit_code(rules, options.named, cut, deviations)
     judged = verdict.Verdict(
         target=target,

@@ -225,6 +225,11 @@ def not_judged(engines: Iterable[EngineRun]) -> list[str]:
     ]
 
 
+def nothing_accepted(reach: Reach | None) -> bool:
+    """Return whether there were runs, but the target accepted no request in any of them."""
+    return reach is not None and reach.runs > 0 and reach.requests == 0
+
+
 def exit_code(
     rules: tuple[RuleVerdict, ...],
     named: Collection[str],

@@ -31,7 +31,7 @@ from ..judging.judge import judge
 from ..judging.profiles import PROFILES, set_hypothesis_home
 from ..judging.rule_choice import excluded_ids
 from ..judging.verdict import Event, Found, Verdict
-from ..reports.outcome import explanation_lines, refused_parts
+from ..reports.outcome import NOTHING_ACCEPTED, explanation_lines, refused_parts
 from ..targets.factory import Opened, opened
 from ..targets.supported_releases import ReleaseError
 from ..targets.target_spec import TargetSpec, UnknownTargetError, parse_target
@@ -212,7 +212,7 @@ class Judgement:
             raise BrokenOff(gate.results.fault)
         if verdict.exit_code == INCONCLUSIVE and not gate.results.reach.requests:
             # If nothing failed here, every test would be skipped, and pytest would report success.
-            raise BrokenOff(BreakOff("the target accepted no request, so nothing was judged", ""))
+            raise BrokenOff(BreakOff(NOTHING_ACCEPTED, ""))
         if (refused := refused_parts(verdict)) is not None:
             raise BrokenOff(BreakOff(refused, ""))
         return Answer(verdict, _reports(found, verdict, setting.rules))

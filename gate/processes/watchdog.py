@@ -125,9 +125,7 @@ class WatchedProcess(subprocess.Popen[bytes]):
         with open(report, "rb", closefd=False) as file:
             leader, *error = file.read().split() or (0, errno.EAGAIN)
         if error:
-            for stream in (self.stdin, self.stdout, self.stderr):
-                if stream is not None:
-                    stream.close()
+            _close_streams(self)
             self.wait()
             raise OSError(int(error[0]), os.strerror(int(error[0])))
         return int(leader)
@@ -140,8 +138,13 @@ def run_watched(
     pass_fds: Sequence[int] = (),
     stderr: int | None = None,
     env: Mapping[str, str] | None = None,
+    timeout: float | None = None,
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Run a command to its end and return its output and return code, as `subprocess.run` does."""
+    """Run a command to its end and return its output and return code, as `subprocess.run` does.
+
+    Raises:
+        subprocess.TimeoutExpired: the command took longer than `timeout` seconds.
+    """
     process = WatchedProcess(
         command,
         stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
@@ -151,10 +154,17 @@ def run_watched(
         env=env,
     )
     try:
-        out, err = process.communicate(stdin)
+        out, err = process.communicate(stdin, timeout)
     finally:
         process.end()
+        _close_streams(process)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def _close_streams(process: "subprocess.Popen[bytes]") -> None:
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()
 
 
 def end_with_parent() -> None:

@@ -9,9 +9,18 @@ from ...spec.catalogue import Rule
 from ..console import CONFORMS, INCONCLUSIVE
 from ..console.interrupts import why
 from ..console.output import failure_lines, one_line, plural
-from ..judging.verdict import NOT_SHOWN, Fault, Found, RuleVerdict, Verdict, not_judged
+from ..judging.verdict import (
+    NOT_SHOWN,
+    Fault,
+    Found,
+    RuleVerdict,
+    Verdict,
+    not_judged,
+    nothing_accepted,
+)
 
 UNTIL_THEN = "the verdict covers only what had run by then"
+NOTHING_ACCEPTED = "the target accepted no request, so nothing was judged"
 # How many files and ranges to show of the lines that only one run enters.
 SHOWN_FILES, SHOWN_RANGES = 3, 6
 # Rules with these statuses can be judged by what a conforming target shows.
@@ -53,6 +62,8 @@ def broken_off(verdict: Verdict) -> str | None:
         return f"{why()}: {UNTIL_THEN}"
     if (refused := refused_parts(verdict)) is not None:
         return refused
+    if verdict.exit_code == INCONCLUSIVE and nothing_accepted(verdict.reach):
+        return NOTHING_ACCEPTED
     statuses = {entry.status for entry in verdict.rules}
     if verdict.exit_code == INCONCLUSIVE and "inconclusive" not in statuses:
         return "a requested rule was never exercised, or the target does not show what it needs"

@@ -21,6 +21,7 @@ from ...model.target import Target
 from ...properties.checking.lockstep import differences
 from ...properties.checking.replay import replay
 from ...properties.rules.registry import FOLLOW_NOTHING, applies
+from ..processes.watchdog import run_watched
 from .probe import Capabilities, ProbeRequest, probe, undeclared
 from .scales import scales_of
 
@@ -321,12 +322,14 @@ def _rules(number: int) -> str:
 
 def signatures(module: str) -> Remarks:
     command = [sys.executable, "-P", "-m", SIGNATURES, module]
+    stderr = b""
     try:
-        ran = subprocess.run(
-            command, capture_output=True, stdin=subprocess.DEVNULL, timeout=PATIENCE, check=False
-        )
+        ran = run_watched(command, stderr=subprocess.PIPE, timeout=PATIENCE)
+        stderr = ran.stderr
         compared = json.loads(ran.stdout) if ran.returncode == 0 else ...
-    except (subprocess.TimeoutExpired, ValueError):
+    except subprocess.TimeoutExpired:
+        compared, stderr = ..., f"the import took longer than {PATIENCE:g} s".encode()
+    except ValueError:
         compared = ...
     if compared is None:
         yield Remark(
@@ -335,7 +338,7 @@ def signatures(module: str) -> Remarks:
             "none to check; to have some checked, list them in RELIES_ON in the adapter",
         )
     elif compared is ...:
-        last = (ran.stderr.decode(errors="replace").strip().splitlines() or ["no answer"])[-1]
+        last = (stderr.decode(errors="replace").strip().splitlines() or ["no answer"])[-1]
         yield Remark("wrong", "signatures", f"RELIES_ON cannot be read: {last}")
     else:
         for name, expected, found in compared:

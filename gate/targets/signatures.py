@@ -11,6 +11,7 @@ and prints a JSON list of [name, expected signature, actual signature].
 import importlib
 import inspect
 import json
+import os
 import sys
 from typing import Any
 
@@ -46,8 +47,12 @@ def _signature(name: str) -> str:
 
 def main() -> None:
     sys.path.insert(0, "")
-    replies, sys.stdout = sys.stdout, sys.stderr
-    json.dump(compare(sys.argv[1].partition(":")[0]), replies)
+    # A C library of the adapter prints to descriptor 1, so redirect the descriptor itself.
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    with replies:
+        json.dump(compare(sys.argv[1].partition(":")[0]), replies)
 
 
 if __name__ == "__main__":

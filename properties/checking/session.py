@@ -6,6 +6,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from ...model.faults import (
@@ -187,9 +188,10 @@ class Session:
         self._model_reply = None
         try:
             reply = call_target("step", self._target.step)
-            if self._names is not None and "step" in reply:
-                reply = {**reply, "step": self._names.restored(reply["step"])}
             step = read_step(reply, self.started.observes)
+            if self._names is not None:  # only the names in a valid step can be restored
+                reply = {**reply, "step": self._names.restored(msgspec.to_builtins(step))}
+                step = read_step(reply, self.started.observes)
             if step.completes is not None:  # the protocol determines when decisions complete
                 step = replace(step, completes=None)
         except CRASHES_AND_HANGS as fault:

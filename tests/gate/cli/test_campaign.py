@@ -193,6 +193,21 @@ def test_where_every_rule_was_exercised_and_none_is_broken_it_passes(run):
     assert out.endswith("no rule is broken in 1 items, and every rule was exercised\n")
 
 
+def test_an_item_of_which_the_target_refused_every_run_is_no_verdict(run):
+    settings = replace(SETTINGS, rules=("NAN-R40",))
+    judged, refused = (
+        Sample(kind=KIND, seed=seed, examples=1, rules=settings.rules) for seed in (1, 2)
+    )
+    with open_ledger(Path("L"), lambda _: settings) as ledger:
+        ledger.write(Done(judged, Result(scenarios=1, exercised={"NAN-R40": 1})))
+        ledger.write(Done(refused, Result(complete=False)))
+    exit_code, out, _ = run("--ledger", "L", "--report")
+    assert exit_code == 3
+    assert "2 items (1 incomplete), 1 runs" in out
+    assert "1 item incomplete: the target refused every run, or it hung\n" in out
+    assert out.endswith("no verdict after 2 items\n")
+
+
 def test_an_empty_ledger_is_no_verdict(run):
     with open_ledger(Path("L"), lambda _: replace(SETTINGS, pairs=())):
         pass

@@ -59,6 +59,15 @@ def test_rows_of_mooncake_arrive_in_their_steps_with_their_lengths(run):
     assert [request.tokens_to_emit for request in made.values()] == [5, 3, 2, 9]
 
 
+def test_a_file_that_the_user_did_not_name_is_overwritten_only_if_it_is_a_scenario(run):
+    Path("trace.json").write_text('{"mine": 1}')
+    result = run("import", "mooncake", mooncake())
+    assert "--out: trace.json exists and is no scenario of schedproof; valid: " in result.err
+    assert (result.code, Path("trace.json").read_text()) == (2, '{"mine": 1}')
+    assert run("import", "mooncake", mooncake(), "--out", "trace.json").code == 0
+    assert run("import", "mooncake", mooncake()).code == 0
+
+
 def test_prompts_are_alike_as_far_as_their_hashes_are(run):
     run("import", "mooncake", mooncake())
     made = requests()

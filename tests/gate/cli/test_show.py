@@ -19,6 +19,16 @@ def _folder(tmp_path, monkeypatch):
     Path("s.json").write_text(scenario_json(scenario()), encoding="utf-8")
 
 
+def test_a_file_that_the_user_did_not_name_is_overwritten_only_if_it_is_a_page(run):
+    Path("s.html").write_text("<p>mine")
+    result = run("show", "s.json")
+    valid = "valid: name the file to write with -o"
+    assert result.err == (f"schedproof: -o: s.html exists and is no page of schedproof; {valid}\n")
+    assert (result.code, Path("s.html").read_text()) == (2, "<p>mine")
+    assert run("show", "s.json", "-o", "s.html").code == 0
+    assert run("show", "s.json").code == 0
+
+
 def test_a_page_of_a_scenario(run):
     result = run("show", "s.json")
     assert (result.code, result.err) == (0, "")

@@ -1,5 +1,7 @@
 """On a terminal long lines break between words; a file gets them whole."""
 
+import pytest
+
 from schedproof.gate.console.output import make_console
 
 
@@ -42,3 +44,12 @@ def test_a_command_stays_whole_so_that_it_can_be_copied(monkeypatch, capsys):
 def test_brackets_in_data_are_no_markup(monkeypatch, capsys):
     text = "  step      [red]1[/red] " + "x" * 40
     assert "[red]1[/red]" in printed(text, True, monkeypatch, capsys, markup=False)
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_width_of_zero_hides_nothing(terminal, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "0")
+    console = make_console()
+    console._force_terminal = terminal
+    console.print("conforms")
+    assert "conforms" in capsys.readouterr().out

@@ -14,6 +14,7 @@ from schedproof.gate.judging.deviations import Deviation, is_version, read_devia
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.gate.judging.verdict import Found, Progress
+from schedproof.gate.reports.outcome import broken_off
 from schedproof.gate.targets import probe as probing
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
@@ -96,6 +97,16 @@ def test_a_failure_of_the_shape_of_the_entrys_scenario_is_known(judging, scenari
 def test_a_failure_of_the_named_version_is_known(judging):
     verdict = judging(Strangers(), entry(version="sound"))
     assert (states(verdict), verdict.findings, verdict.exit_code) == (["known"], (), CONFORMS)
+
+
+def test_a_target_that_refuses_every_request_is_no_pass_although_that_is_known(judging):
+    class Refuses(Toy):
+        def add(self, request):
+            return {"ok": False, "error": "rejected", "message": "no"}
+
+    verdict = judging(Refuses(), entry(rule="ALL-R12", version="sound"), rules="ALL-R12")
+    assert (states(verdict), verdict.findings, verdict.exit_code) == (["known"], (), INCONCLUSIVE)
+    assert broken_off(verdict) == "the target accepted no request, so nothing was judged"
 
 
 def test_without_an_entry_the_same_failure_breaks_the_gate(judging):

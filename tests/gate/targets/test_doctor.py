@@ -1,9 +1,11 @@
 """The examination of an adapter: each fault of one is told, and a sound one has none."""
 
 import re
+from pathlib import Path
 
 import pytest
 
+from schedproof.gate.targets import doctor
 from schedproof.gate.targets.doctor import Remark, examine, signatures
 from schedproof.gate.targets.probe import ProbeRequest
 from schedproof.model.faults import TargetBroken
@@ -210,6 +212,7 @@ def test_signatures_are_compared_with_those_that_the_adapter_names(tmp_path, mon
         ("", "note", "none to check"),
         ("RELIES_ON = 3", "wrong", "TypeError: RELIES_ON; valid: "),
         ("print('noise')", "note", "none to check"),
+        ("import os; os.write(1, b'noise')", "note", "none to check"),
     ],
 )
 def test_an_adapter_without_signatures_or_with_bad_ones(tmp_path, monkeypatch, text, says, why):
@@ -217,6 +220,17 @@ def test_an_adapter_without_signatures_or_with_bad_ones(tmp_path, monkeypatch, t
     (tmp_path / "adapter.py").write_text(text)
     [remark] = signatures("adapter")
     assert (remark.says, why in remark.why) == (says, True)
+
+
+def test_an_import_that_takes_too_long_is_named_and_its_processes_are_ended(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(doctor, "PATIENCE", 2.0)
+    start = "import subprocess, time\ndaemon = subprocess.Popen(['sleep', '99'])\n"
+    write = "open('pid', 'w').write(str(daemon.pid))\ntime.sleep(99)\n"
+    (tmp_path / "adapter.py").write_text(start + write)
+    [remark] = signatures("adapter")
+    assert remark.why == "RELIES_ON cannot be read: the import took longer than 2 s"
+    assert not Path("/proc", (tmp_path / "pid").read_text()).exists()
 
 
 @pytest.mark.parametrize("text", ["raise SystemExit('no')", "import nothing_like_this"])

@@ -1,11 +1,13 @@
 """Ids that are used again once their requests are over."""
 
 import json
+import re
 from itertools import pairwise
 
 import pytest
 
 from schedproof.gate.files.scenario_file import FileError, scenario_json, scenario_of
+from schedproof.model.faults import AdapterFault
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
@@ -96,6 +98,35 @@ def test_what_a_worker_drops_is_the_request_that_had_the_id_before():
         "scheduled": {"b": 4},
         "sent": {"computed": {"b": 0}, "new": ["b"], "dropped": ["a"]},
     }
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("waiting", [["a"]], "Expected `str`, got `array` - at `$.waiting[0]`"),
+        ("sent", [1], "Expected `object | null`, got `array` - at `$.sent`"),
+        ("sent", {"computed": {}, "dropped": 5}, "got `int` - at `$.sent.dropped`"),
+        ("sent", None, "field sent is promised in observes, but missing"),
+    ],
+)
+def test_a_step_with_a_wrong_field_is_the_adapters_fault_although_ids_are_reused(
+    field, value, says
+):
+    class Wrong(ModelTarget):
+        def step(self):
+            return {"ok": True, "step": {**super().step()["step"], field: value}}
+
+    with pytest.raises(AdapterFault, match=re.escape(says)):
+        replay(Wrong(), scenario(request("a")), RULES)
+
+
+def test_a_reply_without_a_step_is_the_adapters_fault_although_ids_are_reused():
+    class NoStep(ModelTarget):
+        def step(self):
+            return {"ok": True, "step": [1, 2]}
+
+    with pytest.raises(AdapterFault, match="valid: the step observation"):
+        replay(NoStep(), scenario(request("a")), RULES)
 
 
 def test_an_id_whose_abort_is_not_reported_yet_is_not_sent_again():
