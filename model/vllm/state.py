@@ -173,6 +173,7 @@ class State(Record, frozen=True):
         pause: "pause_new" or "pause_all" while an operator holds the scheduler back.
         told: the requests that the worker knows.
         cadence: which steps hold prefills back, after the first step with an interval.
+        published: the names of the blocks that routers know.
     """
 
     waiting: tuple[Sequence, ...] = ()
@@ -189,6 +190,7 @@ class State(Record, frozen=True):
     pause: str | None = None
     told: tuple[str, ...] = ()
     cadence: Cadence | None = None
+    published: tuple[str, ...] = ()
 
     @property
     def holders(self) -> tuple[Sequence, ...]:

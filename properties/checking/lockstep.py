@@ -37,6 +37,7 @@ COMPARED = (
     "deferred",
     "handed_over",
     "over",
+    "cache_events",
 )
 # There are several ways to tell a worker the same thing, so only rules judge this field.
 NOT_COMPARED = frozenset({"sent"})
@@ -90,6 +91,8 @@ def differing(seen: Step, other: Step) -> Iterator[Differing]:
     for field in _unequal(seen, other):
         if field not in NULLABLE and None in (getattr(seen, field), getattr(other, field)):
             continue
+        if field == "cache_events" and None in (_findable(seen), _findable(other)):
+            continue
         own = _comparable(field, seen, names[0])
         expected = _comparable(field, other, names[1])
         if own != expected:
@@ -130,6 +133,8 @@ def _comparable(field: str, step: Step, names: dict[int, int]) -> Any:
             for request in sorted(value)
             if value[request]
         }
+    if field == "cache_events":  # the names, and the division into events, are the target's own
+        return {"blocks that can be found": len(set(value.findable))}
     if field in NAMED:
         return {
             request: [names.setdefault(block, len(names)) for block in value[request]]
@@ -143,6 +148,10 @@ def _comparable(field: str, step: Step, names: dict[int, int]) -> Any:
     if field in ("computed", "prefix_hit"):
         return {request: tokens for request, tokens in value.items() if tokens}
     return value
+
+
+def _findable(step: Step) -> tuple[str, ...] | None:
+    return step.cache_events.findable if step.cache_events is not None else None
 
 
 def _shown(value: Any) -> str:

@@ -19,7 +19,7 @@ from .. import coverage, protocol_checks, scheduler_class
 from ..jsonl import serve
 from ..protocol_checks import EOS, CheckedRequest, Output, RefusedError, Turn, refuse
 from ..release_adapter import Hosted, HostedTarget
-from . import encoder, grammars, groups, in_flight, sessions
+from . import cache_events, encoder, grammars, groups, in_flight, sessions
 from .drafts import KEYS as DRAFT_KEYS
 from .drafts import PER_BATCH_SIZE, is_ranges
 from .encoder import KEYS as ENCODER_KEYS
@@ -43,6 +43,7 @@ class VllmEngine(SchedulerView):
         encoder.check(config)
         in_flight.check(config)
         groups.check(config)
+        cache_events.check(release, config)
         vllm_config, self.start_up = configure(release, config)
         self.usable_blocks = config["num_blocks"] or plenty_of_blocks(config)
         drafts = config.get("num_speculative_tokens", 0)
@@ -58,6 +59,8 @@ class VllmEngine(SchedulerView):
             raise refuse(groups.UNIT, config[groups.UNIT], f"null ({release} is not modelled)")
         super().__init__(scheduler, config)
         encoder.equip(self.scheduler, config)
+        if cache_events.are_published(config):
+            self.published = cache_events.Published(scheduler)
         self.release = release
         self._hasher = block_hasher(vllm_config, hashed)
         self._request_class = importlib.import_module("vllm.v1.request").Request
@@ -88,6 +91,7 @@ class VllmEngine(SchedulerView):
         self._check_unbounded(tokens)
         self._arrivals += 1
         taken.resumable = bool(request.turns)
+        cache_events.ask_for(taken, self.config)
         has_grammar = request.grammar_steps or request.grammar_fails
         if has_grammar:
             grammars.ask_for(taken)
@@ -379,6 +383,7 @@ KEYS = {
     "disable_chunked_mm_input": protocol_checks.FLAG,
     "prefill_schedule_interval": protocol_checks.POSITIVE,
     groups.UNIT: protocol_checks.or_null(protocol_checks.POSITIVE),
+    cache_events.KEY: protocol_checks.one_of(*cache_events.MODES),
 }
 
 
@@ -398,6 +403,7 @@ MAY_MISS = (
     "long_prefill_token_threshold_adaptive",
     "disable_chunked_mm_input",
     "prefill_schedule_interval",
+    cache_events.KEY,
 )
 
 
@@ -435,7 +441,8 @@ class VllmTarget(HostedTarget):
             completion = engine.scheduler.update_from_output(done.decision, done.output)
             engine.drop_results(engine.sessions.turns_end(completion, engine.requests))
         engine.drafts.propose(engine.scheduler, decision, flight.output)
-        return observe(engine, decided, completion, aborted, done.first if done else {})
+        first = done.first if done else {}
+        return observe(engine, decided, completion, aborted, first, done is not None)
 
 
 def main() -> None:

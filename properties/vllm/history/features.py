@@ -17,6 +17,7 @@ from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from . import (
     blocked,
+    cache_events,
     cadence,
     encoder,
     groups,
@@ -225,6 +226,9 @@ class VllmFeatures(Features):
         if cadence.is_kept(history.config):
             steps = cadence.after(history, step)
             history.system_state = state_of(history)._replace(cadence=steps)
+        if cache_events.are_published(history.config):
+            known_names = cache_events.known_after(history, step)
+            history.system_state = state_of(history)._replace(known_to_routers=known_names)
         if step.encoder_inputs is not None:
             outputs = outputs_after(history, step)
             history.system_state = state_of(history)._replace(outputs=outputs)

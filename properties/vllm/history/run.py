@@ -67,6 +67,7 @@ class VllmState(NamedTuple):
         unfilled: for each block whose synchronous load has failed, how many of its tokens have been
             computed since.
         cadence: which steps hold prefills back.
+        known_to_routers: the blocks that can be found, according to the published events.
     """
 
     flights: tuple[Flight, ...] = ()
@@ -77,6 +78,7 @@ class VllmState(NamedTuple):
     worker: Worker = {}  # noqa: RUF012 (a Mapping)
     unfilled: Mapping[int, int] = {}
     cadence: Cadence = Cadence()
+    known_to_routers: frozenset[str] = frozenset()
 
 
 def of(account: RequestHistory) -> VllmRequestHistory:

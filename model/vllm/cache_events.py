@@ -1,0 +1,50 @@
+"""Events that tell routers which blocks the prefix cache can find.
+
+Source: release 0.33.0: BlockStored, BlockRemoved, AllBlocksCleared, Scheduler.update_from_output. A
+router follows the events of all its servers, and sends a request to the one that has most of its
+prompt in the cache.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..pool import Content
+from .config import VllmConfig
+from .state import State
+
+
+def publish(
+    config: VllmConfig, before: State, state: State, seen: dict[str, Any]
+) -> tuple[State, dict[str, Any]]:
+    """Return the state, and the observation of a step with the events since the last publication.
+
+    They name each block that can be found since (V1-R99), with its tokens (V1-R95), and each block
+    that can no longer be found (V1-R98). A step in which no decision completes publishes nothing.
+    """
+    if seen["scheduled"] and len(state.in_flight) > len(before.in_flight):
+        return state, seen | {"cache_events": {}}
+    contents = {name_of(content): content for content in state.pool.cached}
+    events = []
+    if removed := [name for name in state.published if name not in contents]:
+        events.append({"kind": "removed", "blocks": removed})
+    known = set(state.published)
+    for name in [name for name in contents if name not in known]:
+        size = size_of(config, contents[name])
+        stored = {"kind": "stored", "blocks": [name], "tokens": size, "block_size": size}
+        events.append(stored)
+    names = tuple(contents)
+    seen = seen | {"cache_events": {"events": events, "findable": [*names]}}
+    return state._replace(published=names), seen
+
+
+def name_of(content: Iterable[tuple[str, int]]) -> str:
+    return "/".join([f"{segment} {length}" for segment, length in content])
+
+
+def size_of(config: VllmConfig, content: Content) -> int:
+    """Return how many tokens a block with this content has. The first segment names its group."""
+    numbers = {f"group {number}": number for number in range(len(config.more_groups))}
+    segment, length = content[0]
+    if length or segment not in numbers:
+        return config.block_size
+    return config.size_of(config.more_groups[numbers[segment]])
