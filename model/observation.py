@@ -52,11 +52,13 @@ class CacheEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CacheEvents(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The events published in a step, in order, and the names of all blocks that can be found
-    afterwards. `findable` is null if nothing is published because no decision completes."""
+    """The events published in a step, in order, and what has really changed since events were last
+    published: the blocks that `entered` the prefix cache, and those that `left` it. All are empty
+    if nothing is published because no decision completes."""
 
     events: tuple[CacheEvent, ...] = ()
-    findable: Ids | None = None
+    entered: Ids = ()
+    left: Ids = ()
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -5,7 +5,6 @@ router follows the events of all its servers, and sends a request to the one tha
 prompt in the cache.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
 from ..pool import Content
@@ -21,23 +20,23 @@ def publish(
     They name each block that can be found since (V1-R99), with its tokens (V1-R95), and each block
     that can no longer be found (V1-R98). A step in which no decision completes publishes nothing.
     """
+    known, cached = state.published, state.pool.cached
     if seen["scheduled"] and len(state.in_flight) > len(before.in_flight):
         return state, seen | {"cache_events": {}}
-    contents = {name_of(content): content for content in state.pool.cached}
-    events = []
-    if removed := [name for name in state.published if name not in contents]:
-        events.append({"kind": "removed", "blocks": removed})
-    known = set(state.published)
-    for name in [name for name in contents if name not in known]:
-        size = size_of(config, contents[name])
-        stored = {"kind": "stored", "blocks": [name], "tokens": size, "block_size": size}
-        events.append(stored)
-    names = tuple(contents)
-    seen = seen | {"cache_events": {"events": events, "findable": [*names]}}
-    return state._replace(published=names), seen
+    if known is cached:
+        return state, seen | {"cache_events": {"events": []}}
+    left = [name_of(content) for content in known if content not in cached]
+    events: list[dict[str, Any]] = [{"kind": "removed", "blocks": left}] if left else []
+    new = [content for content in cached if content not in known]
+    for content in new:
+        size = size_of(config, content)
+        stored = {"kind": "stored", "blocks": [name_of(content)]}
+        events.append(stored | {"tokens": size, "block_size": size})
+    changes = {"events": events, "entered": [name_of(content) for content in new], "left": left}
+    return state._replace(published=cached), seen | {"cache_events": changes}
 
 
-def name_of(content: Iterable[tuple[str, int]]) -> str:
+def name_of(content: Content) -> str:
     return "/".join([f"{segment} {length}" for segment, length in content])
 
 

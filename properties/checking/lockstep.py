@@ -91,8 +91,6 @@ def differing(seen: Step, other: Step) -> Iterator[Differing]:
     for field in _unequal(seen, other):
         if field not in NULLABLE and None in (getattr(seen, field), getattr(other, field)):
             continue
-        if field == "cache_events" and None in (_findable(seen), _findable(other)):
-            continue
         own = _comparable(field, seen, names[0])
         expected = _comparable(field, other, names[1])
         if own != expected:
@@ -134,7 +132,7 @@ def _comparable(field: str, step: Step, names: dict[int, int]) -> Any:
             if value[request]
         }
     if field == "cache_events":  # the names, and the division into events, are the target's own
-        return {"blocks that can be found": len(set(value.findable))}
+        return {"entered": len(value.entered), "left": len(value.left)}
     if field in NAMED:
         return {
             request: [names.setdefault(block, len(names)) for block in value[request]]
@@ -148,10 +146,6 @@ def _comparable(field: str, step: Step, names: dict[int, int]) -> Any:
     if field in ("computed", "prefix_hit"):
         return {request: tokens for request, tokens in value.items() if tokens}
     return value
-
-
-def _findable(step: Step) -> tuple[str, ...] | None:
-    return step.cache_events.findable if step.cache_events is not None else None
 
 
 def _shown(value: Any) -> str:

@@ -5,7 +5,7 @@ which publishes them.
 """
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ..protocol_checks import refuse
@@ -44,6 +44,7 @@ class Published:
 
     def __init__(self, scheduler: Any) -> None:
         self._events: list[Any] = []
+        self._known: set[Any] = set()  # what could be found when events were last published
         self._pool = scheduler.kv_cache_manager.block_pool
         self._utils = importlib.import_module("vllm.v1.core.kv_cache_utils")
         removed = importlib.import_module("vllm.distributed.kv_events").BlockRemoved
@@ -62,7 +63,12 @@ class Published:
         if not completes:
             return {}
         events, self._events = [*map(self._event, self._events)], []
-        return {"events": events, "findable": [*dict.fromkeys(self._findable())]}
+        known, self._known = self._known, {*self._pool.cached_block_hash_to_block._cache}
+        return {
+            "events": events,
+            "entered": [*map(self._name_of, self._known - known)],
+            "left": [*map(self._name_of, known - self._known)],
+        }
 
     def _event(self, event: Any) -> dict[str, Any]:
         kind = KINDS[type(event).__name__]
@@ -74,13 +80,13 @@ class Published:
             shown |= {"tokens": len(event.token_ids), "block_size": event.block_size}
         return shown
 
-    def _findable(self) -> Iterator[str]:
-        utils = self._utils
-        for key in self._pool.cached_block_hash_to_block._cache:
-            published = utils.maybe_convert_block_hash(utils.get_block_hash(key))
-            yield self._name(published, utils.get_group_id(key))
+    def _name_of(self, key: Any) -> str:
+        """Return the name of a block, given its key in the prefix cache."""
+        published = self._utils.maybe_convert_block_hash(self._utils.get_block_hash(key))
+        return self._name(published, self._utils.get_group_id(key))
 
     def _name(self, published: Any, group: int | None) -> str:
-        """Return the name of a block. Early releases do not say to which group an event belongs."""
+        """Return the name of a block, given its published hash. Early releases do not publish the
+        group."""
         number = published if isinstance(published, int) else int.from_bytes(published, "big")
         return f"{number:x} {group}" if self._name_groups else f"{number:x}"

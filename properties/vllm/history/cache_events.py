@@ -4,12 +4,9 @@ Source: release 0.33.0: BlockStored, BlockRemoved, AllBlocksCleared.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ....model.observation import CacheEvents, Step
-from ...history.per_step_cache import once
-from ...history.run_history import RunHistory
-from .run import state_of
 
 NOTHING = CacheEvents()
 
@@ -22,18 +19,27 @@ def published(step: Step) -> CacheEvents:
     return step.cache_events or NOTHING
 
 
-@once
-def known_after(history: RunHistory[Any], step: Step) -> frozenset[str]:
-    """Return the blocks that a router believes to be cached once it has read the step's events."""
-    known = state_of(history).known_to_routers
-    if not published(step).events:
-        return known
-    names = set(known)
-    for event in published(step).events:
+class Routing(NamedTuple):
+    """The prefix cache of a server, by the names of the blocks that can be found.
+
+    `known`: according to the published events. `cached`: in fact.
+    """
+
+    known: frozenset[str] = frozenset()
+    cached: frozenset[str] = frozenset()
+
+
+def after(routing: Routing, changes: CacheEvents) -> Routing:
+    """Return the state after the events of a step have been read."""
+    if changes == NOTHING:
+        return routing
+    known = set(routing.known)
+    for event in changes.events:
         if event.kind == "stored":
-            names.update(event.blocks)
+            known.update(event.blocks)
         elif event.kind == "removed":
-            names.difference_update(event.blocks)
+            known.difference_update(event.blocks)
         else:
-            names.clear()
-    return frozenset(names)
+            known.clear()
+    cached = routing.cached.difference(changes.left).union(changes.entered)
+    return Routing(frozenset(known), cached)

@@ -37,6 +37,7 @@ from .run import (
     of,
     outputs_after,
     requests_of,
+    routing_after,
     state_of,
     worker_after,
 )
@@ -227,8 +228,8 @@ class VllmFeatures(Features):
             steps = cadence.after(history, step)
             history.system_state = state_of(history)._replace(cadence=steps)
         if cache_events.are_published(history.config):
-            known_names = cache_events.known_after(history, step)
-            history.system_state = state_of(history)._replace(known_to_routers=known_names)
+            routing = routing_after(history, step)
+            history.system_state = state_of(history)._replace(routing=routing)
         if step.encoder_inputs is not None:
             outputs = outputs_after(history, step)
             history.system_state = state_of(history)._replace(outputs=outputs)

@@ -6,8 +6,8 @@ BlockPool.emit_cached_block_events, its docstring.
 
 from ....model.observation import Step
 from ...rules.predicate import Predicate
-from ..history.cache_events import are_published, known_after, published
-from ..history.run import VllmRun
+from ..history.cache_events import are_published, published
+from ..history.run import VllmRun, routing_after
 
 SHOWN = 3  # how many names a message lists at most
 
@@ -15,8 +15,8 @@ SHOWN = 3  # how many names a message lists at most
 def believed_in_vain(history: VllmRun, step: Step) -> str | None:
     """A router that follows the events never takes a block for cached that cannot be found
     (V1-R98)."""
-    findable = published(step).findable
-    if findable is None or not (gone := known_after(history, step) - set(findable)):
+    routing = routing_after(history, step)
+    if not (gone := routing.known - routing.cached):
         return None
     return f"events say that {_blocks(gone)} can be found, but the prefix cache has no such block"
 
@@ -27,8 +27,8 @@ def something_leaves_the_cache(history: VllmRun, step: Step) -> bool:
 
 def found_unannounced(history: VllmRun, step: Step) -> str | None:
     """A router that follows the events knows every block that can be found (V1-R99)."""
-    findable = published(step).findable
-    if findable is None or not (unknown := set(findable) - known_after(history, step)):
+    routing = routing_after(history, step)
+    if not (unknown := routing.cached - routing.known):
         return None
     if taken_back := unknown & _removed(step):
         return f"events say that {_blocks(taken_back)} is removed, but it can still be found"
