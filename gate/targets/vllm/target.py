@@ -19,7 +19,7 @@ from .. import coverage, protocol_checks, scheduler_class
 from ..jsonl import serve
 from ..protocol_checks import EOS, CheckedRequest, Output, RefusedError, Turn, refuse
 from ..release_adapter import Hosted, HostedTarget
-from . import cache_events, encoder, grammars, groups, in_flight, sessions
+from . import cache_events, encoder, engine_core, grammars, groups, in_flight, sessions
 from .drafts import KEYS as DRAFT_KEYS
 from .drafts import PER_BATCH_SIZE, is_ranges
 from .encoder import KEYS as ENCODER_KEYS
@@ -296,7 +296,7 @@ def _scheduler(
         kv_cache_config=kv_cache_config,
         structured_output_manager=structured.StructuredOutputManager(vllm_config),
         block_size=block_size,
-        log_stats=False,
+        log_stats=True,  # as on a server, unless it is told otherwise
         **({} if hashed == block_size else {"hash_block_size": hashed}),
     )
     return scheduler, hashed
@@ -427,11 +427,14 @@ class VllmTarget(HostedTarget):
         engine.grammars.step()
         engine.sessions.step(engine.requests)
         before = look_before(engine)
-        decision = engine.scheduler.schedule()
+        decision = engine_core.decide(engine.scheduler)
         preempted = getattr(decision, "preempted_req_ids", None) or ()
         engine.drop_results({name for name in preempted if drops_results(engine.requests[name])})
         decided = look_at(engine, before, decision)
         engine.blocks()  # read the blocks now, before requests end in this step
+        waits = getattr(decision, "pending_structured_output_tokens", False)
+        if not waits:
+            engine_core.constrain(engine.scheduler, decision)
         flight = engine.execute(decision)
         done = engine.flights.set_off(flight)
         aborted = self.abort_inside(engine)
@@ -440,6 +443,8 @@ class VllmTarget(HostedTarget):
             engine.loads_step(done.output)
             completion = engine.scheduler.update_from_output(done.decision, done.output)
             engine.drop_results(engine.sessions.turns_end(completion, engine.requests))
+        if waits:
+            engine_core.constrain(engine.scheduler, decision, flight.drafts)
         engine.drafts.propose(engine.scheduler, decision, flight.output)
         first = done.first if done else {}
         return observe(engine, decided, completion, aborted, first, done is not None)
