@@ -75,7 +75,8 @@ class Published:
         if kind == "cleared":
             return {"kind": kind}
         group = getattr(event, "group_idx", None)
-        shown = {"kind": kind, "blocks": [self._name(key, group) for key in event.block_hashes]}
+        names = [self._name(key, group) for key in event.block_hashes]
+        shown: dict[str, Any] = {"kind": kind, "blocks": names}
         if kind == "stored":
             shown |= {"tokens": len(event.token_ids), "block_size": event.block_size}
         return shown
