@@ -36,6 +36,31 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     copies: tuple[tuple[Count, Count], ...] = ()
 
 
+class CacheEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An event that tells a router how the prefix cache has changed. A block is named by what it
+    holds, in which group of the KV cache; the names themselves have no meaning.
+
+    `stored`: these `blocks`, which hold `block_size` tokens each, can be found from now on; the
+    event lists `tokens` tokens. `removed`: these blocks can no longer be found. `cleared`: no block
+    can be found any more.
+    """
+
+    kind: Literal["stored", "removed", "cleared"]
+    blocks: Ids = ()
+    tokens: Count = 0
+    block_size: Count = 0
+
+
+class CacheEvents(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The events published in a step, in order, and what has really changed since events were last
+    published: the blocks that `entered` the prefix cache, and those that `left` it. All are empty
+    if nothing is published because no decision completes."""
+
+    events: tuple[CacheEvent, ...] = ()
+    entered: Ids = ()
+    left: Ids = ()
+
+
 class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One step after its completion; `None` marks a field that the target does not show.
 
@@ -50,6 +75,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `sent`: the decision's message to the worker. `completes`: whether a decision completes in this
     step. Only recordings of a server with several decisions in flight need this field; when
     schedproof drives the scheduler, the protocol determines when decisions complete.
+    `cache_events`: what the step tells routers about the prefix cache.
 
     Token counts and throughputs are in tokens. `left_pad_blocks`, `free_blocks` and
     `reserved_blocks` are in blocks. Lists are in queue order, after finished requests have left.
@@ -84,12 +110,17 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     deferred: Ids | None = None
     handed_over: Ids | None = None
     over: bool | None = None
+    cache_events: CacheEvents | None = None
+
+
+# `sent` is renamed as a step of its own.
+NAMES_NO_REQUEST = ("encoder_dropped", "sent", "cache_events")
 
 
 def rename_requests(step: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """Return the step with requests renamed as in `names`."""
     others = {
-        field: value if field in ("encoder_dropped", "sent") else _renamed(value, names)
+        field: value if field in NAMES_NO_REQUEST else _renamed(value, names)
         for field, value in step.items()
     }
     if "sent" in step:

@@ -33,6 +33,8 @@ STRUCTS: dict[str, type[msgspec.Struct]] = {
     "Expectation": scenario.Expectation,
     "Step": observation.Step,
     "Sent": observation.Sent,
+    "CacheEvents": observation.CacheEvents,
+    "CacheEvent": observation.CacheEvent,
     "Verdict": verdict.Verdict,
     "Change": verdict.Change,
     "TargetInfo": verdict.TargetInfo,

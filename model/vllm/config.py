@@ -47,6 +47,7 @@ SAYING_NOTHING = {
     "long_prefill_token_threshold_adaptive": False,
     "disable_chunked_mm_input": False,
     "prefill_schedule_interval": 1,
+    "kv_cache_events": "none",
 }
 
 

@@ -13,6 +13,7 @@ from ..scenario import CONTROLS, Request
 from ..systems import Reference, ReferenceModel
 from . import (
     blocked,
+    cache_events,
     cadence,
     control,
     encoder,
@@ -76,6 +77,7 @@ class VllmModel(ReferenceModel[State]):
             "encoder_dropped": self.config.encodes,
             "group_blocks": bool(self.config.more_groups),
             "sent": not self.config.has_sessions,
+            "cache_events": self.config.publishes_events,
         }
 
     def refusal(self, request: Request) -> str | None:
@@ -159,6 +161,12 @@ class VllmModel(ReferenceModel[State]):
         self, state: State, abort_inside: tuple[str, ...] = ()
     ) -> tuple[State, dict[str, Any]]:
         """Make one decision and complete it (ALL-R07)."""
+        after, seen = self._step(state, abort_inside)
+        if self.config.publishes_events:
+            return cache_events.publish(self.config, state, after, seen)
+        return after, seen
+
+    def _step(self, state: State, abort_inside: tuple[str, ...]) -> tuple[State, dict[str, Any]]:
         if self.config.has_sessions:
             return sessions.step(self.config, state, abort_inside, self.revision)
         if state.pause:

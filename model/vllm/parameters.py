@@ -76,6 +76,9 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     encoder input or none, unless the input is longer than the threshold. While a request decodes,
     prefill is computed in only one of every `prefill_schedule_interval` steps.
 
+    Events: with `kv_cache_events`, routers are told which blocks the prefix cache can find: those
+    new since the last step (incremental), or also those that a request finds (full).
+
     Ids: with `reused_ids`, a request may have the id of a request that has ended.
     """
 
@@ -126,6 +129,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     long_prefill_token_threshold_adaptive: bool | UnsetType = UNSET
     disable_chunked_mm_input: bool | UnsetType = UNSET
     prefill_schedule_interval: Positive | UnsetType = UNSET
+    # What routers are told (`cache_events`).
+    kv_cache_events: Literal["none", "incremental", "full"] | UnsetType = UNSET
 
     @cached_property
     def slots(self) -> int:
@@ -136,6 +141,10 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     def prefill_interval(self) -> int:
         """Return the number of steps in which prefill is computed once (V1-R97)."""
         return self.prefill_schedule_interval or 1
+
+    @cached_property
+    def publishes_events(self) -> bool:
+        return bool(self.kv_cache_events) and self.kv_cache_events != "none"
 
     @cached_property
     def holds_prefills(self) -> bool:

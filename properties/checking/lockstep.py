@@ -37,6 +37,7 @@ COMPARED = (
     "deferred",
     "handed_over",
     "over",
+    "cache_events",
 )
 # There are several ways to tell a worker the same thing, so only rules judge this field.
 NOT_COMPARED = frozenset({"sent"})
@@ -130,6 +131,8 @@ def _comparable(field: str, step: Step, names: dict[int, int]) -> Any:
             for request in sorted(value)
             if value[request]
         }
+    if field == "cache_events":  # the names, and the division into events, are the target's own
+        return {"entered": len(value.entered), "left": len(value.left)}
     if field in NAMED:
         return {
             request: [names.setdefault(block, len(names)) for block in value[request]]

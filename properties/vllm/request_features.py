@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from ...model.pool import Content
 from ...model.scenario import Request, Segment, Turn
-from . import PREFILL_INTERVALS
+from ..history.prefix_hits import caches
+from . import PREFILL_INTERVALS, REPORTED_HITS
 from .history import blocked, encoder, groups, in_flight, loads, partitions, sessions, speculation
 
+Config = Mapping[str, Any]
 PICTURE = "picture"
 MANY = 1 << 10  # more requests than any batch has
 MOST = 8  # the most items in a list of a request
@@ -77,6 +79,16 @@ def prefill_intervals(
         return st.just({})
     few = st.integers(2, 4).map(lambda steps: {"prefill_schedule_interval": steps})
     return st.one_of(st.just({}), st.just({}), st.just({}), few)
+
+
+@st.composite
+def last_options(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[str, Any]:
+    """Draw an interval between prefills, and whether routers are told what is cached."""
+    drawn = draw(prefill_intervals(config, avoid))
+    if caches(config) and draw(st.sampled_from((*3 * (False,), True))):
+        modes = ("incremental",) if REPORTED_HITS in avoid else ("full", "incremental")
+        drawn |= {"kv_cache_events": draw(st.sampled_from(modes))}
+    return drawn
 
 
 @st.composite

@@ -18,7 +18,7 @@ from .history import groups, speculation
 from .history.request_history import VllmRequestHistory
 from .history.run import VllmRun
 from .predicates.decision import watermark_blocks
-from .request_features import dynamic_drafts, encoders, later_limits, prefill_intervals
+from .request_features import dynamic_drafts, encoders, last_options, later_limits
 
 Config = Mapping[str, Any]
 
@@ -247,7 +247,7 @@ def configs(
     }
     config |= {} if LATER_LIMITS in avoid else draw(later_limits(config))
     config |= draw(options(config, avoid))
-    return config | draw(prefill_intervals(config, avoid))
+    return config | draw(last_options(config, avoid))
 
 
 def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:

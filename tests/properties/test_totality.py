@@ -23,6 +23,7 @@ NAMES = ("a", "b", "c")
 STRANGER = "none_there"
 IDS = st.sampled_from((*NAMES, STRANGER))
 COUNTS = st.integers(0, 40)
+KINDS_OF_EVENTS = st.sampled_from(("stored", "removed", "cleared"))
 REASONS = st.sampled_from(("length", "eos", "aborted"))
 QUEUES = st.lists(IDS, max_size=4)
 BLOCKS = st.lists(st.integers(0, 9), max_size=6)
@@ -39,6 +40,13 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "encoder_dropped": QUEUES,
     "group_blocks": st.dictionaries(IDS, st.lists(BLOCKS, max_size=2)),
     **dict.fromkeys(("completes", "over"), st.booleans()),
+    "cache_events": st.fixed_dictionaries(
+        {},
+        optional={
+            "events": st.lists(st.fixed_dictionaries({"kind": KINDS_OF_EVENTS, "blocks": QUEUES})),
+            **dict.fromkeys(("entered", "left"), QUEUES),
+        },
+    ),
     "sent": st.fixed_dictionaries(
         {"computed": st.dictionaries(IDS, COUNTS)},
         optional={

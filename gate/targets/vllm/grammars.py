@@ -39,6 +39,19 @@ def ask_for(taken: Any) -> None:
     taken.sampling_params.structured_outputs = params(regex=".*")
 
 
+class Masks:
+    """Stands in for the library that compiles grammars. Its masks forbid nothing."""
+
+    def allocate_token_bitmask(self, rows: int) -> Any:
+        torch: Any = importlib.import_module("torch")
+        return torch.full((rows, 1), -1, dtype=torch.int32)
+
+
+def provide_masks(manager: Any) -> None:
+    if manager.backend is None:
+        manager.backend = Masks()
+
+
 @functools.cache
 def _any_token() -> Any:
     types: Any = importlib.import_module("vllm.v1.structured_output.backend_types")

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ..release_adapter import ids, kind_of, outputs
-from . import encoder, groups, sessions, worker
+from . import cache_events, encoder, groups, sessions, worker
 from .drafts import Drafts, count_drafts
 from .in_flight import Flight, Flights, depth
 
@@ -25,6 +25,7 @@ class SchedulerView:
         self._tables: dict[str, list[Any]] = {}
         self._held: dict[str, list[int]] = {}
         self._in_groups: dict[str, list[list[int]]] = {}  # blocks in the groups after the first
+        self.published: cache_events.Published | None = None
 
     @property
     def requests(self) -> Mapping[str, Any]:
@@ -129,6 +130,8 @@ def observed_fields(engine: SchedulerView) -> list[str]:
         fields += ["encoder_inputs", "encoder_dropped"]
     if groups.after_first(engine.config):
         fields.append("group_blocks")
+    if engine.published is not None:
+        fields.append("cache_events")
     return fields
 
 
@@ -185,9 +188,10 @@ def observe(
     completion: Any,
     aborted: list[str],
     first: dict[str, int],
+    completes: bool = True,
 ) -> dict[str, Any]:
     """Return the step in the form of the protocol. `first` contains the position of each
-    request's first new token."""
+    request's first new token; `completes` says whether a decision completes."""
     scheduler, running = engine.scheduler, engine.scheduler.running
     waiting = [request for queue in QUEUES for request in getattr(scheduler, queue, ())]
     if engine.config["policy"] == "priority":
@@ -234,6 +238,8 @@ def observe(
         seen |= decided.encoder
     if groups.after_first(engine.config):
         seen["group_blocks"] = engine.group_blocks(seen["blocks"])
+    if engine.published is not None:
+        seen["cache_events"] = engine.published.take(completes)
     for name in seen["finished"]:
         if name not in engine.requests:  # unless a new request has taken over the id
             engine.forget(name)

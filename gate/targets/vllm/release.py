@@ -12,7 +12,7 @@ from typing import Any
 from .. import scheduler_class
 from ..protocol_checks import RefusedError, refuse
 from ..release_adapter import StartUp, checked_start
-from . import grammars, groups, sessions, start_up
+from . import cache_events, grammars, groups, sessions, start_up
 from .drafts import KEYS as DRAFT_KEYS
 from .drafts import Ranges, drafter, speculative_config
 from .encoder import KEYS as ENCODER_KEYS
@@ -30,7 +30,7 @@ NOT_OPTIONS = frozenset(
     {
         *("num_blocks", "early_completions", "kv_connector", "kv_load_failure_policy"),
         *("cache_partitions", "reused_ids", IN_STEP, grammars.KEY, sessions.KEY),
-        *(*DRAFT_KEYS, *ENCODER_KEYS, groups.KEY),
+        *(*DRAFT_KEYS, *ENCODER_KEYS, groups.KEY, cache_events.KEY),
     }
 )
 # Options of vLLM's scheduler whose defaults are the same on all hardware.
@@ -120,7 +120,8 @@ def configure(release: Release, config: Mapping[str, Any]) -> tuple[Any, StartUp
         loads = bool(config.get("kv_connector"))
         policy = config.get("kv_load_failure_policy", "recompute") if loads else None
         mamba = groups.has_mamba(config)
-        vllm_config = cached_config(drafter(config), policy, mamba, **options)
+        events = cache_events.are_published(config)
+        vllm_config = cached_config(drafter(config), policy, mamba, events, **options)
     except (ValueError, AssertionError, NotImplementedError) as error:
         raise _refusal(release, config, error) from error
     _check_honoured(release, config, vllm_config)
@@ -164,12 +165,13 @@ def cached_config(
     drafts: tuple[str, int, Ranges] | None = None,
     policy: str | None = None,
     mamba: bool = False,
+    events: bool = False,
     **options: Any,
 ) -> Any:
     """Return vLLM's configuration with these options, and with vLLM's defaults for all others.
 
     If a `policy` for failed loads is given, the configuration has a connector. With `mamba`, it is
-    the configuration of a model with Mamba layers.
+    the configuration of a model with Mamba layers; with `events`, routers are told what is cached.
     """
     if drafts is not None:
         options["speculative_config"] = speculative_config(*drafts)
@@ -180,6 +182,8 @@ def cached_config(
             kv_role="kv_both",
             kv_load_failure_policy=policy,
         )
+    if events:
+        options["kv_events_config"] = cache_events.events_config()
     # By default, a decision completes before the next one is made.
     vllm_config = engine_config(**{"async_scheduling": False, **options})
     if mamba:

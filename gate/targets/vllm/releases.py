@@ -11,6 +11,7 @@ from ....properties.vllm import (
     LATER_LIMITS,
     MAMBA_LAYERS,
     PREFILL_INTERVALS,
+    REPORTED_HITS,
     WITH_THE_NULL_BLOCK,
 )
 from ....spec.systems import SYSTEMS
@@ -61,6 +62,7 @@ SCALES = GateScales(
         {"max_loras": 1, "cache_partitions": True},
         {"structured_outputs": True},
         {"streaming_inputs": True},
+        {"kv_cache_events": "incremental"},
     ),
     kinds={
         WITH_THE_NULL_BLOCK: {"block_size": 16, "num_blocks": 4, "max_model_len": 80},
@@ -70,6 +72,7 @@ SCALES = GateScales(
         CIRCULAR_BUFFERS: {"kv_groups": [{"kind": "full"}, {"kind": "circular_buffer"}]},
         LATER_LIMITS: {"max_num_active_seqs": 1},
         PREFILL_INTERVALS: {"prefill_schedule_interval": 2},
+        REPORTED_HITS: {"kv_cache_events": "full"},
         INSIDE_BLOCKS: {
             **MAMBA,
             "enable_prefix_caching": True,

@@ -19,7 +19,7 @@ from .. import coverage, protocol_checks, scheduler_class
 from ..jsonl import serve
 from ..protocol_checks import EOS, CheckedRequest, Output, RefusedError, Turn, refuse
 from ..release_adapter import Hosted, HostedTarget
-from . import encoder, grammars, groups, in_flight, sessions
+from . import cache_events, encoder, engine_core, grammars, groups, in_flight, sessions
 from .drafts import KEYS as DRAFT_KEYS
 from .drafts import PER_BATCH_SIZE, is_ranges
 from .encoder import KEYS as ENCODER_KEYS
@@ -43,6 +43,7 @@ class VllmEngine(SchedulerView):
         encoder.check(config)
         in_flight.check(config)
         groups.check(config)
+        cache_events.check(release, config)
         vllm_config, self.start_up = configure(release, config)
         self.usable_blocks = config["num_blocks"] or plenty_of_blocks(config)
         drafts = config.get("num_speculative_tokens", 0)
@@ -58,6 +59,8 @@ class VllmEngine(SchedulerView):
             raise refuse(groups.UNIT, config[groups.UNIT], f"null ({release} is not modelled)")
         super().__init__(scheduler, config)
         encoder.equip(self.scheduler, config)
+        if cache_events.are_published(config):
+            self.published = cache_events.Published(scheduler)
         self.release = release
         self._hasher = block_hasher(vllm_config, hashed)
         self._request_class = importlib.import_module("vllm.v1.request").Request
@@ -88,6 +91,7 @@ class VllmEngine(SchedulerView):
         self._check_unbounded(tokens)
         self._arrivals += 1
         taken.resumable = bool(request.turns)
+        cache_events.ask_for(taken, self.config)
         has_grammar = request.grammar_steps or request.grammar_fails
         if has_grammar:
             grammars.ask_for(taken)
@@ -292,7 +296,7 @@ def _scheduler(
         kv_cache_config=kv_cache_config,
         structured_output_manager=structured.StructuredOutputManager(vllm_config),
         block_size=block_size,
-        log_stats=False,
+        log_stats=True,  # as on a server, unless it is told otherwise
         **({} if hashed == block_size else {"hash_block_size": hashed}),
     )
     return scheduler, hashed
@@ -379,6 +383,7 @@ KEYS = {
     "disable_chunked_mm_input": protocol_checks.FLAG,
     "prefill_schedule_interval": protocol_checks.POSITIVE,
     groups.UNIT: protocol_checks.or_null(protocol_checks.POSITIVE),
+    cache_events.KEY: protocol_checks.one_of(*cache_events.MODES),
 }
 
 
@@ -398,6 +403,7 @@ MAY_MISS = (
     "long_prefill_token_threshold_adaptive",
     "disable_chunked_mm_input",
     "prefill_schedule_interval",
+    cache_events.KEY,
 )
 
 
@@ -421,11 +427,14 @@ class VllmTarget(HostedTarget):
         engine.grammars.step()
         engine.sessions.step(engine.requests)
         before = look_before(engine)
-        decision = engine.scheduler.schedule()
+        decision = engine_core.decide(engine.scheduler)
         preempted = getattr(decision, "preempted_req_ids", None) or ()
         engine.drop_results({name for name in preempted if drops_results(engine.requests[name])})
         decided = look_at(engine, before, decision)
         engine.blocks()  # read the blocks now, before requests end in this step
+        waits = getattr(decision, "pending_structured_output_tokens", False)
+        if not waits:
+            engine_core.constrain(engine.scheduler, decision)
         flight = engine.execute(decision)
         done = engine.flights.set_off(flight)
         aborted = self.abort_inside(engine)
@@ -434,8 +443,11 @@ class VllmTarget(HostedTarget):
             engine.loads_step(done.output)
             completion = engine.scheduler.update_from_output(done.decision, done.output)
             engine.drop_results(engine.sessions.turns_end(completion, engine.requests))
+        if waits:
+            engine_core.constrain(engine.scheduler, decision, flight.drafts)
         engine.drafts.propose(engine.scheduler, decision, flight.output)
-        return observe(engine, decided, completion, aborted, done.first if done else {})
+        first = done.first if done else {}
+        return observe(engine, decided, completion, aborted, first, done is not None)
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from . import (
     blocked,
+    cache_events,
     cadence,
     encoder,
     groups,
@@ -36,6 +37,7 @@ from .run import (
     of,
     outputs_after,
     requests_of,
+    routing_after,
     state_of,
     worker_after,
 )
@@ -225,6 +227,9 @@ class VllmFeatures(Features):
         if cadence.is_kept(history.config):
             steps = cadence.after(history, step)
             history.system_state = state_of(history)._replace(cadence=steps)
+        if cache_events.are_published(history.config):
+            routing = routing_after(history, step)
+            history.system_state = state_of(history)._replace(routing=routing)
         if step.encoder_inputs is not None:
             outputs = outputs_after(history, step)
             history.system_state = state_of(history)._replace(outputs=outputs)

@@ -7,7 +7,8 @@ from ....model.observation import Step
 from ...history.per_step_cache import once
 from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
-from . import encoder, groups, mamba, speculation, worker
+from . import cache_events, encoder, groups, mamba, speculation, worker
+from .cache_events import Routing
 from .groups import Groups
 from .request_history import VllmRequestHistory
 from .worker import Worker
@@ -67,6 +68,7 @@ class VllmState(NamedTuple):
         unfilled: for each block whose synchronous load has failed, how many of its tokens have been
             computed since.
         cadence: which steps hold prefills back.
+        routing: what is in the prefix cache, and what routers know of it.
     """
 
     flights: tuple[Flight, ...] = ()
@@ -77,6 +79,7 @@ class VllmState(NamedTuple):
     worker: Worker = {}  # noqa: RUF012 (a Mapping)
     unfilled: Mapping[int, int] = {}
     cadence: Cadence = Cadence()
+    routing: Routing = Routing()
 
 
 def of(account: RequestHistory) -> VllmRequestHistory:
@@ -115,6 +118,12 @@ def worker_after(history: RunHistory[Any], step: Step) -> Worker:
     """Return what the worker holds while it computes the step."""
     own = state_of(history).worker
     return own if step.sent is None else worker.after(own, step.sent)
+
+
+@once
+def routing_after(history: RunHistory[Any], step: Step) -> Routing:
+    """Return what is in the prefix cache after the step, and what routers know of it."""
+    return cache_events.after(state_of(history).routing, cache_events.published(step))
 
 
 @once

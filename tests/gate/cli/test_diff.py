@@ -200,7 +200,7 @@ def test_two_systems_are_asked_in_common_terms_and_each_gets_a_file_of_its_own(d
     assert (
         "every configuration has async_scheduling false, cache_partitions false, "
         "disable_chunked_mm_input false, early_completions 0, encoder_cache_size 0, "
-        "kv_connector false, "
+        'kv_cache_events "none", kv_connector false, '
         'kv_groups [{"kind": "full"}], '
         'kv_load_failure_policy "recompute", long_prefill_token_threshold_adaptive false, '
         'mamba_cache_mode "none", max_loras null, max_num_active_seqs null, '

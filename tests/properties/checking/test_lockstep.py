@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from schedproof.model.observation import FIELDS, REQUIRED, Step
+from schedproof.model.observation import FIELDS, REQUIRED, CacheEvents, Step
 from schedproof.properties.checking.lockstep import (
     COMPARED,
     NOT_COMPARED,
@@ -48,6 +48,7 @@ WHOLE = Step(
     deferred=("c",),
     handed_over=("a",),
     over=True,
+    cache_events=CacheEvents(entered=("x",)),
 )
 OTHERWISE: dict[str, Any] = {
     "kind": "prefill",
@@ -78,6 +79,7 @@ OTHERWISE: dict[str, Any] = {
     "deferred": (),
     "handed_over": (),
     "over": False,
+    "cache_events": CacheEvents(entered=("x", "y")),
 }
 
 

@@ -65,6 +65,7 @@ def test_what_must_be_fixed_is_what_the_other_lacks():
         "max_loras": None,
         "mamba_cache_mode": "none",
         "prefix_match_unit": None,
+        "kv_cache_events": "none",
         "structured_outputs": False,
         "reused_ids": False,
         "streaming_inputs": False,

@@ -8,12 +8,14 @@ import random
 import sys
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from schedproof.gate.files.scenario_file import read_scenario
 from schedproof.gate.targets import factory
 from schedproof.gate.targets.supported_releases import ReleaseError, parse_release
+from schedproof.gate.targets.vllm import engine_core
 from schedproof.model.observation import FIELDS, REQUIRED
 from schedproof.properties.checking.replay import replay
 from schedproof.spec.catalogue import load, select
@@ -25,7 +27,7 @@ NOT_SEEN = {
     *("tkv", "left_pad_blocks", "paused", "reserved_blocks", "slot_blocks"),
     *("prompt_throughput", "decode_throughput", "emitted_at", "parked"),
     *("encoder_inputs", "encoder_dropped", "completes", "group_blocks"),
-    *("deferred", "handed_over", "over"),
+    *("deferred", "handed_over", "over", "cache_events"),
 }
 
 
@@ -1054,6 +1056,56 @@ def test_a_hit_may_end_inside_a_block_which_the_worker_copies(vllm):
     )
     drafts = vllm.start(**unit, num_speculative_tokens=1)["message"]
     assert "valid is null without drafts" in drafts
+
+
+def test_events_say_what_enters_the_cache_and_what_leaves_it(vllm):
+    vllm.begin(enable_prefix_caching=True, num_blocks=3, kv_cache_events="incremental")
+    vllm.ask("a", ("a", 8), max_tokens=1)
+    first = vllm.step()["cache_events"]
+    assert [event["kind"] for event in first["events"]] == ["stored"]
+    assert {*first["events"][0]["blocks"]} == {*first["entered"]}
+    assert (first["events"][0]["tokens"], first["events"][0]["block_size"]) == (8, 4)
+    vllm.ask("b", ("b", 8), max_tokens=1)
+    second = vllm.step()["cache_events"]
+    assert [event["kind"] for event in second["events"]] == ["removed", "stored"]
+    assert second["left"] == second["events"][0]["blocks"]
+    assert vllm.step()["cache_events"] == {"events": [], "entered": [], "left": []}
+    assert vllm.pipe.control("reset_prefix_cache")["done"]
+    assert [event["kind"] for event in vllm.step()["cache_events"]["events"]] == ["cleared"]
+
+
+def test_events_wait_for_a_decision_to_complete(vllm):
+    vllm.begin(enable_prefix_caching=True, async_scheduling=True, kv_cache_events="incremental")
+    vllm.ask("a", ("a", 8), max_tokens=4)
+    assert vllm.step()["cache_events"] == {}
+    assert len(vllm.step()["cache_events"]["entered"]) == 2
+
+
+def test_found_blocks_are_reported_again_if_the_release_can(vllm):
+    keys = {"enable_prefix_caching": True, "kv_cache_events": "full"}
+    if vllm.version == SUPPORTED[0]:
+        assert "does not report blocks that are found" in vllm.start(**keys)["message"]
+        return
+    vllm.begin(**keys)
+    vllm.ask("a", ("a", 8), max_tokens=1)
+    vllm.step()
+    vllm.ask("b", ("a", 8), max_tokens=1)
+    kinds = [event["blocks"] for event in vllm.step()["cache_events"]["events"]]
+    assert len(kinds) == 2  # what it finds, and what it computes again
+
+
+def test_an_engine_that_says_that_it_has_no_requests_is_not_asked_to_schedule():
+    class Asleep:
+        def has_requests(self):
+            return False
+
+        def schedule(self):
+            raise AssertionError("the engine core would sleep")
+
+    made = SimpleNamespace(SchedulerOutput=SimpleNamespace(make_empty=lambda: "nothing"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine_core.importlib, "import_module", lambda name: made)
+        assert engine_core.decide(Asleep()) == "nothing"
 
 
 def test_mamba_layers_are_refused_with_many_drafts_and_without_chunks(vllm):

@@ -1,0 +1,37 @@
+"""What vLLM's engine core asks of the scheduler around a decision, and in which order.
+
+Source: EngineCore.step and EngineCore.step_with_batch_queue. The order of decisions, results and
+aborts is in `target` and `in_flight`.
+"""
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from ..protocol_checks import FIRST_TOKEN
+from . import grammars
+
+
+def decide(scheduler: Any) -> Any:
+    """Return the next decision. The engine core makes none if the scheduler says that it has no
+    requests; it then sleeps until one arrives."""
+    if not scheduler.has_requests():
+        return importlib.import_module("vllm.v1.core.sched.output").SchedulerOutput.make_empty()
+    return scheduler.schedule()
+
+
+def constrain(scheduler: Any, decision: Any, proposed: Mapping[str, int] | None = None) -> None:
+    """Let the scheduler make the masks of the tokens that grammars allow.
+
+    If the masks depend on tokens in flight, the engine core first waits for these. It then also
+    lets the scheduler check the drafts, which so far only the worker knows: `proposed` is their
+    number for each request.
+    """
+    if not getattr(decision, "has_structured_output_requests", False):
+        return
+    if proposed:
+        drafts = [[FIRST_TOKEN] * count for count in proposed.values()]
+        tokens = importlib.import_module("vllm.v1.outputs").DraftTokenIds([*proposed], drafts)
+        scheduler.update_draft_token_ids_in_output(tokens, decision)
+    grammars.provide_masks(scheduler.structured_output_manager)
+    scheduler.get_grammar_bitmask(decision)
