@@ -8,6 +8,7 @@ from typing import Any
 import z3
 
 from .numbers import Numbers
+from .terms import Terms, address
 
 # resource units of Z3 (`obligation.UNITS`) per branch; if Z3 does not decide in time, the branch
 # counts as possible
@@ -21,18 +22,18 @@ class Branches:
     """
 
     def __init__(self, numbers: Numbers, *, quick: bool = False) -> None:
-        self.numbers, self.quick = numbers, quick
+        self.numbers, self.quick, self.terms = numbers, quick, Terms()
         self._solver = z3.Solver()
         self._solver.set("rlimit", UNITS)
         self._known = 0  # how many facts about the numbers the solver has
         # Each condition, and how many facts the solver had before it. The terms are kept alive,
-        # because Z3 reuses the ids of terms that no longer exist.
+        # because Z3 reuses the addresses of terms that no longer exist.
         self._conditions: list[tuple[Any, int]] = []
 
     def take(self, at: int, condition: Any) -> None:
         """Put this condition at place `at` of the path, and forget the conditions after it. If it
         already is at this place, change nothing."""
-        if at < len(self._conditions) and self._conditions[at][0].eq(condition):
+        if at < len(self._conditions) and address(self._conditions[at][0]) == address(condition):
             return
         self._forget_from(at)
         self._conditions.append((condition, self._known))

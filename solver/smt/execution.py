@@ -5,6 +5,7 @@ every possible branch is followed. A proof about all these paths is therefore a 
 code. `merged` combines the paths into one term.
 """
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -14,6 +15,7 @@ import z3
 
 from .branches import Branches
 from .numbers import Numbers
+from .terms import address, all_of
 
 FEW = 16  # the most values of a number that the code uses as an index
 MAX_PATHS = 256  # the most paths of a function whose paths are combined
@@ -46,9 +48,9 @@ class SymbolicRun:
         self.taken: list[bool] = []
         self.others: list[list[bool]] = []
         self.conditions: list[Any] = []
-        self._branches = branches
+        self._branches, self.terms = branches, branches.terms
         self._answers: dict[int, bool] = {}
-        # kept alive, because Z3 reuses the ids of terms that no longer exist
+        # kept alive, because Z3 reuses the addresses of terms that no longer exist
         self._answered: list[Any] = []
 
     def number(self, of: Any) -> Any:
@@ -66,7 +68,7 @@ class SymbolicRun:
         Raises:
             TooManyPathsError: the path does not end.
         """
-        known = self._answers.get(condition.get_id())
+        known = self._answers.get(address(condition))
         if known is not None:
             return known
         if len(self.taken) == MAX_ANSWERS:
@@ -76,10 +78,10 @@ class SymbolicRun:
             holds = self.given[at]
         else:
             holds = self._branches.possible(at, condition)
-            if holds and self._branches.possible(at, z3.Not(condition)):
+            if holds and self._branches.possible(at, self.terms.negated(condition)):
                 self.others.append([*self.taken, False])
-        taken = condition if holds else z3.Not(condition)
-        self._answers[condition.get_id()] = holds
+        taken = condition if holds else self.terms.negated(condition)
+        self._answers[address(condition)] = holds
         self._answered.append(condition)
         self.taken.append(holds)
         self.conditions.append(taken)
@@ -155,19 +157,22 @@ class Number:
                 made.counts_more = number.counts_more
         return made
 
+    def _made(self, operation: Callable[[Any, Any], Any], other: Any) -> Any:
+        return self.run.terms.made(operation, self.of, bare(other))
+
     def __add__(self, other: Any) -> Self:
-        return self._with(self.of + bare(other), other)
+        return self._with(self._made(operator.add, other), other)
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Self:
-        return self._with(self.of - bare(other), other)
+        return self._with(self._made(operator.sub, other), other)
 
     def __rsub__(self, other: Any) -> Self:
-        return self._with(bare(other) - self.of, other)
+        return self._with(self.run.terms.made(operator.sub, bare(other), self.of), other)
 
     def __mul__(self, other: Any) -> Self:
-        return self._with(self.of * bare(other), other)
+        return self._with(self._made(operator.mul, other), other)
 
     __rmul__ = __mul__
 
@@ -212,30 +217,30 @@ class Number:
         return Ratio(self._with(bare(number)), self)
 
     def __lt__(self, other: Any) -> Truth:
-        return Truth(self.run, self.of < bare(other))
+        return Truth(self.run, self._made(operator.lt, other))
 
     def __le__(self, other: Any) -> Truth:
-        return Truth(self.run, self.of <= bare(other))
+        return Truth(self.run, self._made(operator.le, other))
 
     def __gt__(self, other: Any) -> Truth:
-        return Truth(self.run, self.of > bare(other))
+        return Truth(self.run, self._made(operator.gt, other))
 
     def __ge__(self, other: Any) -> Truth:
-        return Truth(self.run, self.of >= bare(other))
+        return Truth(self.run, self._made(operator.ge, other))
 
     def __bool__(self) -> bool:
-        return self.run.answer(self.of != 0)
+        return self.run.answer(self._made(operator.ne, 0))
 
     def __index__(self) -> int:
         """Return the value as an int, on a separate path for each value. Slices and ranges call
         this method. It works only for small numbers."""
         for value in range(FEW + 1):
-            if self.run.answer(self.of == value):
+            if self.run.answer(self._made(operator.eq, value)):
                 return value
         raise OverflowError(f"{self.of} may be beyond {FEW}, or negative")
 
     def __eq__(self, other: object) -> Truth:  # type: ignore[override]
-        return Truth(self.run, self.of == bare(other))
+        return Truth(self.run, self._made(operator.eq, other))
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -319,14 +324,14 @@ def paths(
         except BeyondPrefixError:
             result = _NO_RESULT
         except Exception:
-            if not numbers.always(z3.Not(z3.And(*run.conditions, True))):
+            if not numbers.always(z3.Not(all_of(*run.conditions, True))):
                 raise
             result = _NO_RESULT
         if isinstance(result, Truth):
             result = bool(result)
         run.forget()
         if result is not _NO_RESULT:
-            yield Path(z3.And(*run.conditions, True), bare(result))
+            yield Path(all_of(*run.conditions, True), bare(result))
         waiting += run.others
 
 
@@ -337,9 +342,9 @@ def holds_on(numbers: Numbers, taken: Sequence[Path], claim: Callable[[Any], Any
     """Return facts that have a solution if and only if the claim fails on some path."""
     wrong = []
     for path in taken:
-        claimed = z3.simplify(z3.And(claim(path.result)))
+        claimed = z3.simplify(all_of(claim(path.result)))
         if not z3.is_true(claimed):
-            wrong.append(z3.And(path.condition, z3.Not(claimed)))
+            wrong.append(all_of(path.condition, z3.Not(claimed)))
     return [*numbers.facts, z3.Or(wrong)]
 
 
@@ -351,7 +356,8 @@ def stubs(module: Any, **stubs: Any) -> Iterator[None]:
     Raise AttributeError if the module has no such name.
     """
     own = vars(module)
-    if unknown := stubs.keys() - own.keys() - own["__builtins__"].keys():
+    builtins = own["__builtins__"]
+    if unknown := [name for name in stubs if name not in own and name not in builtins]:
         raise AttributeError(f"{module.__name__} has no {', '.join(unknown)}")
     before = {name: own[name] for name in stubs if name in own}
     try:

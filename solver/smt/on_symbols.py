@@ -2,7 +2,7 @@
 
 import builtins
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from itertools import zip_longest
 from types import ModuleType
 from typing import Any, cast
@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 import z3
 
-from .execution import Number, Prefix, SymbolicLength, UndecidedError, bare, count_as_more, stubs
+from .execution import Number, Prefix, SymbolicLength, UndecidedError, bare, count_as_more
 
 
 @contextmanager
@@ -21,10 +21,17 @@ def on_symbols(*modules: ModuleType) -> Iterator[None]:
     each order of the numbers would become a separate path. The replacements return a term: code
     that takes the largest of five numbers has one path instead of sixteen.
     """
-    with ExitStack() as stack:
-        for module in modules:
-            stack.enter_context(stubs(module, **REPLACED))
+    names = [vars(module) for module in modules]
+    before = [{name: own[name] for name in REPLACED if name in own} for own in names]
+    try:
+        for own in names:
+            own.update(REPLACED)
         yield
+    finally:
+        for own, had in zip(names, before, strict=True):
+            for name in REPLACED:
+                del own[name]
+            own.update(had)
 
 
 def length_of(collection: Any) -> Any:

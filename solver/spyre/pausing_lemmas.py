@@ -57,6 +57,7 @@ from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubs
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation, lemma
 from ..smt.on_symbols import on_symbols
+from ..smt.terms import all_of, any_of, boolean, integer
 from .admission_lemmas import BLOCK
 from .loop_lemmas import kept_requests_fit_after_each_turn
 from .step_lemmas import between_steps
@@ -159,11 +160,11 @@ class Batch(NamedTuple):
 
     def within(self, more: int) -> Any:
         """Return whether these requests are within the limit in the next step."""
-        return z3.And([self.count * own + more <= self.limit for own in self.reached()])
+        return all_of([self.count * own + more <= self.limit for own in self.reached()])
 
 
 def _prompt(number: int) -> Any:
-    return z3.Int(f"prompt of {number}")
+    return integer(f"prompt of {number}")
 
 
 def _noting_tkvs(compared: list[Any]) -> AbstractContextManager[None]:
@@ -188,7 +189,7 @@ def _limit_is_compared_with_next_step(size: int | None, block: int, more: int) -
     if size is None:
         batch.compare_products(compared)
     within = batch.within(more)
-    return holds_on(batch.numbers, taken, lambda fits: z3.Or(not fits, within))
+    return holds_on(batch.numbers, taken, lambda fits: any_of(not fits, within))
 
 
 def batch_within_limit_is_not_paused(size: int | None, block: int) -> Obligation:
@@ -214,7 +215,7 @@ def _batch_within_limit_is_not_paused(size: int | None, block: int, more: int) -
     if size is None:
         batch.compare_products(compared)
     within = batch.within(-more)
-    return holds_on(batch.numbers, taken, lambda stays: z3.Or(z3.Not(within), stays))
+    return holds_on(batch.numbers, taken, lambda stays: any_of(z3.Not(within), stays))
 
 
 class SettlingStep(Step):
@@ -232,7 +233,7 @@ class SettlingStep(Step):
         decoding = [request for request in state.running if plain_id(request.id).startswith("r")]
         sits_out = decoding[len(decoding) - self.paused :]
         paused = tuple(
-            request._replace(paused_steps=run.number(z3.Int(f"paused {plain_id(request.id)}")))
+            request._replace(paused_steps=run.number(integer(f"paused {plain_id(request.id)}")))
             for request in sits_out
         )
         gone = {request.id for request in sits_out}
@@ -285,7 +286,7 @@ def chosen_request_prefills_or_waits(revision: Revision, ignored: int) -> list[A
 
     def code(run: SymbolicRun) -> Any:
         def any_answer(name: str) -> Callable[..., bool]:
-            return lambda *given: run.answer(z3.Bool(f"{name} {plain_id(given[-1].id)}"))
+            return lambda *given: run.answer(boolean(f"{name} {plain_id(given[-1].id)}"))
 
         config, state = step.config(run), step.state(run)
         asked = replace(revision, fits_pool=any_answer("fits pool"))
@@ -304,11 +305,11 @@ def _were_kept(step: SettlingStep, more: int, stepped: Stepped) -> Any:
         return z3.BoolVal(not ran & {f"r{number}" for number in range(step.size)})
     lengths = {f"r{number}": member.computed for number, member in enumerate(step.members)}
     kept = [
-        z3.And(fits, *(bare(request.computed) == lengths[request.id] + more for request in batch))
+        all_of(fits, *(bare(request.computed) == lengths[request.id] + more for request in batch))
         for batch, fits in stepped.compared
         if {request.id for request in batch} == ran and len(batch) == len(ran)
     ]
-    return z3.Or(kept)
+    return any_of(kept)
 
 
 class Scale(NamedTuple):
@@ -339,9 +340,9 @@ def before(rank: FairnessRank, other: FairnessRank, long_outputs: Any) -> Any:
         long_outputs, rank.generated > other.generated, rank.generated < other.generated
     )
     as_long = rank.generated == other.generated
-    tie = z3.Or(shorter, z3.And(as_long, rank.place < other.place))
+    tie = any_of(shorter, all_of(as_long, rank.place < other.place))
     equal = rank.paused_steps == other.paused_steps
-    return z3.Or(rank.paused_steps > other.paused_steps, z3.And(equal, tie))
+    return any_of(rank.paused_steps > other.paused_steps, all_of(equal, tie))
 
 
 def starving(scale: Scale, members: int, passing: int) -> Scenario:
@@ -412,7 +413,7 @@ def first_in_order_decodes(more: int) -> list[Any]:
 @lemma("A request behind one that this step pauses is still behind it afterwards.")
 def paused_request_stays_ahead(uncounted: int) -> list[Any]:
     numbers = Numbers()
-    rank, other, long_outputs = _any_rank(numbers), _any_rank(numbers), z3.Bool("long_outputs")
+    rank, other, long_outputs = _any_rank(numbers), _any_rank(numbers), boolean("long_outputs")
     numbers.facts.append(before(rank, other, long_outputs))
     # Paused requests are listed in the order in which they were considered.
     first, second = numbers.fresh("first", 0), numbers.fresh("second", 0)
@@ -420,7 +421,7 @@ def paused_request_stays_ahead(uncounted: int) -> list[Any]:
     still = _paused(rank, first, uncounted)
     return negated(
         numbers,
-        z3.And(
+        all_of(
             before(still, _paused(other, second), long_outputs),
             before(still, _kept(numbers, other), long_outputs),
         ),
@@ -430,7 +431,7 @@ def paused_request_stays_ahead(uncounted: int) -> list[Any]:
 @lemma("A request that decodes in this step is behind the paused requests afterwards.")
 def decoding_request_falls_behind(uncounted: int) -> list[Any]:
     numbers = Numbers()
-    first, other, long_outputs = _any_rank(numbers), _any_rank(numbers), z3.Bool("long_outputs")
+    first, other, long_outputs = _any_rank(numbers), _any_rank(numbers), boolean("long_outputs")
     numbers.facts.append(before(other, first, long_outputs))
     still = _paused(first, first.place, uncounted)
     return negated(numbers, before(still, _kept(numbers, other), long_outputs))
@@ -439,7 +440,7 @@ def decoding_request_falls_behind(uncounted: int) -> list[Any]:
 @lemma("A request that starts is behind the paused requests.")
 def new_request_joins_behind(uncounted: int) -> list[Any]:
     numbers = Numbers()
-    first, newcomer, long_outputs = _any_rank(numbers), _any_rank(numbers), z3.Bool("long_outputs")
+    first, newcomer, long_outputs = _any_rank(numbers), _any_rank(numbers), boolean("long_outputs")
     numbers.facts.append(newcomer.paused_steps == 0)
     still = _paused(first, first.place, uncounted)
     return negated(numbers, before(still, newcomer, long_outputs))
@@ -459,7 +460,7 @@ def slots_bound_decoding_and_paused(none_there: int) -> list[Any]:
     numbers.facts += [together <= slots, paused >= 0, running <= kept]
     # A prefill may start if no request runs, or if no request is paused and a slot is free
     # (SPY-R36, SPY-R52).
-    starts = z3.Or(running == 0, z3.And(paused == 0, running < slots))
+    starts = any_of(running == 0, all_of(paused == 0, running < slots))
     return negated(numbers, z3.Implies(starts, paused + running + 1 <= slots))
 
 

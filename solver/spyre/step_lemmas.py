@@ -45,6 +45,7 @@ from ..smt.execution import SymbolicRun, bare, condition, count_as_more, holds_o
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from ..smt.on_symbols import on_symbols
+from ..smt.terms import all_of, boolean, integer
 from .symbolic_admission import MANY, SIZES, length
 from .symbolic_state import MODULES, Name, StepConfiguration, any_config
 from .symbolic_step import Step, Stepped
@@ -178,7 +179,7 @@ def no_tkv_is_short(
     def covers(result: Any) -> Any:
         own, batch = result
         pairs = [*zip(lengths, own, strict=True)][compared]
-        return z3.And([z3.And(batch >= has + more, tkv >= has) for has, tkv in pairs])
+        return all_of([all_of(batch >= has + more, tkv >= has) for has, tkv in pairs])
 
     return holds_on(numbers, list(paths(numbers, code, quick=True)), covers)
 
@@ -207,7 +208,7 @@ def abort_only_removes(revision: Revision, size: int, more: int) -> list[Any]:
                     scheduler.abort(config, revision, before, name, inside=True),
                 ):
                     claims.append(_without(before, after, name, more))
-        return z3.And(claims)
+        return all_of(claims)
 
     return holds_on(step.numbers, list(paths(step.numbers, code, quick=True)), lambda claim: claim)
 
@@ -224,7 +225,7 @@ def _without(before: State, after: State, name: str, more: int) -> Any:
             queues, map(tuple, (after.waiting, after.running, after.paused)), strict=True
         )
     ]
-    return z3.And(
+    return all_of(
         *same,
         bare(after.tkv) == bare(before.tkv) + more,
         bare(after.runner_tkv) == bare(before.runner_tkv),
@@ -247,8 +248,8 @@ def model_decides_by_its_revision(revision: Revision, more: int) -> list[Any]:
     expected = None if more else revision
 
     def code(run: SymbolicRun) -> Any:
-        config: Any = any_config(run, run.number(z3.Int("block_size")), z3.Int("max_batch_tkv"))
-        written, read = {name: run.number(z3.Int(name)) for name in names}, list[Any]()
+        config: Any = any_config(run, run.number(integer("block_size")), integer("max_batch_tkv"))
+        written, read = {name: run.number(integer(name)) for name in names}, list[Any]()
 
         def convert(values: Any, kind: Any) -> Any:
             same = values.keys() == written.keys() and kind is SpyreConfig
@@ -278,16 +279,16 @@ def arrival_waits_uncomputed(revision: Revision, size: int, more: int) -> list[A
 
     def code(run: SymbolicRun) -> Any:
         before = step.state(run)
-        first, tokens, ends = map(run.number, (z3.Int("segment"), new.tokens, new.ends))
+        first, tokens, ends = map(run.number, (integer("segment"), new.tokens, new.ends))
         prompt = (("first", first), ("second", run.number(new.prompt) - first))
-        is_given = run.answer(z3.Bool("output_len is given"))
+        is_given = run.answer(boolean("output_len is given"))
         arriving = Arriving("new", prompt, tokens, ends if is_given else None)
         model = SpyreModel(step.config(run, any_switches=True), revision)
         with on_symbols(*MODULES):
             after = model.arrive(before, cast(Any, arriving))
         *others, last = after.waiting
         kept = all(request is other for request, other in zip(others, before.waiting, strict=True))
-        return z3.And(
+        return all_of(
             kept,
             all(
                 getattr(after, name) is getattr(before, name)

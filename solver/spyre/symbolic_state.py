@@ -6,8 +6,6 @@ from collections.abc import Collection, Iterator
 from types import ModuleType
 from typing import Any, NamedTuple, cast
 
-import z3
-
 from ...model import allocator, members, pool, sequence
 from ...model.pool import Pool
 from ...model.spyre import (
@@ -28,6 +26,7 @@ from ...model.spyre.revision import Revision
 from ...model.spyre.state import Sequence as Request
 from ...model.spyre.state import State
 from ..smt.execution import SymbolicLength, SymbolicRun, UndecidedError, count_as_more
+from ..smt.terms import boolean, integer
 
 # The modules that a step runs.
 MODULES: tuple[ModuleType, ...] = (
@@ -132,7 +131,7 @@ class Several(Request, frozen=True):
 def any_request(run: SymbolicRun, name: str, **lengths: Any) -> Request:
     """Return a request whose other lengths may be any numbers."""
     names = ("max_tokens", "output_len", "generated", "prefix_hit", "published", "paused_steps")
-    others = {field: run.number(z3.Int(f"{field} of {name}")) for field in names}
+    others = {field: run.number(integer(f"{field} of {name}")) for field in names}
     unread: Any = Unread()
     return Request(Name(name), content=unread, blocks=unread, **(others | lengths))
 
@@ -184,15 +183,15 @@ class SymbolicConfig:
         return self._is("long outputs first")
 
     def _is(self, switch: str) -> bool:
-        return self._run.answer(z3.Bool(switch))
+        return self._run.answer(boolean(switch))
 
 
 def any_config(run: SymbolicRun, block: Any, limit: Any) -> SymbolicConfig:
     """Return a configuration with this block size and limit, whose other values may be anything."""
     names = ("chunk_size", "max_num_seqs", "max_model_len")
-    others = {name: run.number(z3.Int(name)) for name in names}
+    others = {name: run.number(integer(name)) for name in names}
     settings = SpyreConfig(block_size=block, max_batch_tkv=run.number(limit), **others)
-    return SymbolicConfig(run, settings, z3.Int("num_blocks"))
+    return SymbolicConfig(run, settings, integer("num_blocks"))
 
 
 class Held(SymbolicLength):
@@ -238,7 +237,7 @@ class AnyPool(Pool):
 
     @classmethod
     def of(cls, run: SymbolicRun) -> "AnyPool":
-        free = (run.number(z3.Int(f"{name} blocks")) for name in ("head", "fresh", "tail"))
+        free = (run.number(integer(f"{name} blocks")) for name in ("head", "fresh", "tail"))
         head, fresh, tail = free
         pool = cls(
             *(None, cast(Any, SymbolicLength(head)), fresh, cast(Any, SymbolicLength(tail))),
@@ -249,5 +248,5 @@ class AnyPool(Pool):
 
     @property
     def size(self) -> Any:
-        bounded = self.run.answer(z3.Bool("pool is bounded"))
-        return self.run.number(z3.Int("blocks of the pool")) if bounded else None
+        bounded = self.run.answer(boolean("pool is bounded"))
+        return self.run.number(integer("blocks of the pool")) if bounded else None

@@ -42,6 +42,7 @@ from ..smt.execution import (
 )
 from ..smt.numbers import Numbers
 from ..smt.on_symbols import length_of, on_symbols
+from ..smt.terms import all_of, any_of, boolean, integer
 from .symbolic_admission import MANY, length
 from .symbolic_state import (
     MODULES,
@@ -125,12 +126,12 @@ class Step:
         self.members = [self._decoding(number) for number in range(size)]
         self.ongoing, self.waiting = self._prefilling(), [self._new(), self._new()]
         self.tkv, self.runner_tkv = (length(numbers, name, 0) for name in ("tkv", "runner_tkv"))
-        self.was_prefill, self.prefills = z3.Bool("was_prefill"), z3.Bool("prefills")
+        self.was_prefill, self.prefills = boolean("was_prefill"), boolean("prefills")
         if configuration.remembers:
             lengths = [member.computed for member in self.members]
-            covered = z3.And([z3.And(has <= self.tkv, has <= self.runner_tkv) for has in lengths])
+            covered = all_of([all_of(has <= self.tkv, has <= self.runner_tkv) for has in lengths])
             apart = self.was_prefill if configuration.interleave else z3.BoolVal(False)
-            numbers.facts.append(z3.Or(apart, covered))
+            numbers.facts.append(any_of(apart, covered))
 
     @property
     def newcomers(self) -> dict[str, Lengths]:
@@ -158,7 +159,7 @@ class Step:
         if self.size > MANY:
             self.numbers.facts.append(generated + 1 < new.ends)
         elif number >= ENDING:
-            together, early = z3.Bool("the others end"), z3.Bool("the others end early")
+            together, early = boolean("the others end"), boolean("the others end early")
             self.numbers.facts.append((generated + 1 == new.ends) == together)
             self.numbers.facts.append((new.ends < new.tokens) == early)
         return new._replace(generated=generated, computed=new.prompt + generated - 1)
@@ -178,7 +179,7 @@ class Step:
 
         def admitted(name: str, of: Lengths) -> Request:
             def some(what: str) -> Any:
-                return run.number(z3.Int(f"{what} of {name}"))
+                return run.number(integer(f"{what} of {name}"))
 
             return request(
                 *(name, of),
@@ -199,7 +200,7 @@ class Step:
         waiting = Queue([first, several(others, in_line - 2)], in_line)
         if run.answer(self.prefills):
             ongoing = admitted("p", self.ongoing)
-            at_front = run.answer(z3.Bool("prefilling first"))
+            at_front = run.answer(boolean("prefilling first"))
             running = [ongoing, *running] if at_front else [*running, ongoing]
         reported: Any = run.number(self.reported)
         gone = Queue([several_names("gone", reported - 1)], reported)
@@ -210,7 +211,7 @@ class Step:
             tkv=run.number(self.tkv),
             runner_tkv=run.number(self.runner_tkv),
             pool=AnyPool.of(run),
-            lost_blocks=run.number(z3.Int("lost blocks")),
+            lost_blocks=run.number(integer("lost blocks")),
             aborted=cast(Any, gone if self.size == ENDING else Reported(reported)),
         )
 
@@ -239,14 +240,14 @@ class Step:
                 raise UndecidedError(
                     "passes members to the check that may be gone when they are read"
                 )
-            answer = z3.Bool(f"accepted {len(calls)}")
+            answer = boolean(f"accepted {len(calls)}")
             calls.append(Call([*members], newcomer, block, limit, tkv, answer))
             return run.answer(answer)
 
         asked = count()
 
         def any_answer(name: str) -> Callable[..., bool]:
-            return lambda *of: run.answer(z3.Bool(f"{name} {plain_id(of[-1].id)} {next(asked)}"))
+            return lambda *of: run.answer(boolean(f"{name} {plain_id(of[-1].id)} {next(asked)}"))
 
         def fits_limit(given: SpyreConfig, batch: Any) -> bool:
             if given is not config:
@@ -254,7 +255,7 @@ class Step:
             as_it_is = [any(request is other for other in before.running) for request in batch]
             if not self.settles and len(batch) == self.size and all(as_it_is):
                 return True  # `batch_within_limit_is_not_paused`: it was accepted
-            fits = z3.Bool(f"fits {len(compared)}")
+            fits = boolean(f"fits {len(compared)}")
             compared.append(([*batch], fits))
             return run.answer(fits)
 
@@ -269,7 +270,7 @@ class Step:
             def candidate(config: SpyreConfig, revision: Revision, state: State) -> Any:
                 ongoing = state.prefilling
                 choice = state.waiting if ongoing is None else (ongoing,)
-                may = (r for r in choice if run.answer(z3.Bool(f"may prefill {plain_id(r.id)}")))
+                may = (r for r in choice if run.answer(boolean(f"may prefill {plain_id(r.id)}")))
                 return next(may, None)
 
             revision = replace(revision, candidate=candidate)
@@ -277,7 +278,7 @@ class Step:
         hits = {name: of.hit for name, of in self.newcomers.items()}
         room = any_answer("fits prompt") if self.configuration.bounded else lambda *_: True
         inside = next(
-            (names for names in self._may_abort(before) if run.answer(z3.Bool(" ".join(names)))), ()
+            (names for names in self._may_abort(before) if run.answer(boolean(" ".join(names)))), ()
         )
         with (
             on_symbols(*MODULES),
@@ -286,7 +287,7 @@ class Step:
                 documented,
                 written=lambda *_: Unread(),
                 left_pad_blocks=lambda lengths, _: [
-                    count_like(run.number(z3.Int(f"padding {at}")), each)
+                    count_like(run.number(integer(f"padding {at}")), each)
                     for at, each in enumerate(lengths)
                 ],
                 max_tkv=partial(self._max_tkv, run),
@@ -360,12 +361,15 @@ class Step:
             decodes = bare(request.computed) >= bare(request.prompt)
             due = z3.BoolVal(request.id in started) if self.configuration.asks_once else decodes
             accepted = [self._accepts(call, own, more) for call in step.calls]
-            whole = z3.And(
+            whole = all_of(
                 bare(request.computed) == own.prompt, bare(request.generated) == 1 + more
             )
-            claims += [z3.Implies(due, z3.Or(not self.size, *accepted)), z3.Implies(decodes, whole)]
-            claims.append(z3.Implies(z3.Or(due, decodes), none_ran))
-        return z3.And(claims)
+            claims += [
+                z3.Implies(due, any_of(not self.size, *accepted)),
+                z3.Implies(decodes, whole),
+            ]
+            claims.append(z3.Implies(any_of(due, decodes), none_ran))
+        return all_of(claims)
 
     def _accepts(self, call: Call, newcomer: Lengths, more: int) -> Any:
         """Return whether the call accepted this newcomer together with the current decoding
@@ -381,13 +385,13 @@ class Step:
             found = (at for at, of in enumerate(self.members) if computed is of.computed)
             return next(found, self.size)
 
-        return z3.And(
+        return all_of(
             call.answer,
             bare(call.newcomer.prompt) == newcomer.prompt,
             bare(call.newcomer.max_tokens) == newcomer.tokens,
             bare(call.limit) == self.limit,
             *(
-                z3.And(
+                all_of(
                     bare(judged.computed) == member.computed,
                     bare(judged.remaining) == member.tokens - member.generated + more,
                     bare(judged.tkv) >= member.computed,
@@ -405,7 +409,7 @@ class Step:
         ran = names & {*step.computed.scheduled}
         if ran and (ran != names or step.decision.kind != "decode"):
             return z3.BoolVal(False)
-        return z3.And(*self._kept(more, step))
+        return all_of(*self._kept(more, step))
 
     def keeps_order(self, more: int, step: Stepped) -> Any:
         """Return whether a step that pauses requests leaves a state that the lemmas allow."""
@@ -414,7 +418,7 @@ class Step:
         paused = {request.id for request in step.after.paused} <= decoded
         others = step._replace(after=step.after._replace(paused=()))
         fresh = [bare(request.paused_steps) == 0 for request in step.after.running]
-        return z3.And(
+        return all_of(
             once, paused, *fresh, *self._kept(more, step), self.one_prefills(more, others)
         )
 
@@ -428,7 +432,7 @@ class Step:
             generated = member.generated + ran
             if request is None:
                 gone = name in step.aborted
-                yield z3.Or(gone, z3.And(ran, generated == member.ends))
+                yield any_of(gone, all_of(ran, generated == member.ends))
                 continue
             yield bare(request.computed) == member.computed + ran + more
             yield bare(request.generated) == generated
@@ -438,11 +442,11 @@ class Step:
     def remembered_tkv_covers(self, more: int, step: Stepped) -> Any:
         after = step.after
         apart = condition(after.last_step_was_prefill) if self.configuration.interleave else False
-        return z3.And(
+        return all_of(
             [
                 z3.Implies(
                     bare(request.computed) >= bare(request.prompt),
-                    z3.Or(apart, bare(request.computed) + more <= z3.If(tkv < other, tkv, other)),
+                    any_of(apart, bare(request.computed) + more <= z3.If(tkv < other, tkv, other)),
                 )
                 for request in after.running
                 for tkv, other in [(bare(after.tkv), bare(after.runner_tkv))]
@@ -465,27 +469,27 @@ class Step:
             if name in self.newcomers and name not in {*waits, *step.aborted}:
                 still_runs = [request.id == name for request in others]
                 # A request of one token has ended with its last chunk.
-                claims.append(z3.Or(any(still_runs), self.newcomers[name].ends == 1))
+                claims.append(any_of(any(still_runs), self.newcomers[name].ends == 1))
         for request in others:
             own, computed = self.newcomers[request.id], bare(request.computed)
             at_border = request in (after.running[0], after.running[-1])
-            prefilling = z3.And(
+            prefilling = all_of(
                 at_border,
                 computed >= 1,
                 bare(request.generated) == more,
                 own.hit * self.configuration.block <= computed,
             )
-            claims.append(z3.Or(computed >= own.prompt, prefilling))
+            claims.append(any_of(computed >= own.prompt, prefilling))
             claims.append(bare(request.generated) < own.ends)
             claims += self._keeps_lengths(request, own)
-        return z3.And(claims)
+        return all_of(claims)
 
     def is_uninterrupted(self, more: int, step: Stepped) -> Any:
         ongoing = [request.id for request in step.before.running if request.id == "p"]
         going_on = [request.id for request in step.decision.members] == ongoing
         ends = [bare(request.generated) > 0 for request in self._others(step.after)]
         gone = z3.BoolVal(not ongoing)
-        return z3.Or(gone, z3.And(step.decision.kind == "prefill", going_on, *(ends * more)))
+        return any_of(gone, all_of(step.decision.kind == "prefill", going_on, *(ends * more)))
 
     def _others(self, state: State) -> list[Request]:
         return [request for request in state.running if request.id in self.newcomers]

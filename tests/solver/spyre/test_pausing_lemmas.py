@@ -43,17 +43,24 @@ def failing(*names):
 
 
 def names_of_lemmas():
-    """Mark the slowest lemmas as nightly: with a member that is paused beside one that decodes."""
+    """Yield the names of the lemmas about one step together: its paths are followed once.
+
+    Mark the slowest lemmas as nightly: with a member that is paused beside one that decodes.
+    """
     unpaused = [batch_within_limit_is_not_paused(size, 64) for size in (*FEW, None)]
-    for lemma in [*any_number(), *few(RELEASE_2_5_2), *unpaused]:
-        is_slow = lemma.name.endswith(("_1_1", "_2_1"))
-        yield pytest.param(lemma.name, marks=[pytest.mark.nightly] * is_slow)
+    names = [lemma.name for lemma in [*any_number(), *few(RELEASE_2_5_2), *unpaused]]
+    of_steps = "decoding_requests_were_kept_", "step_keeps_requests_"
+    sizes = [name.removeprefix(of_steps[0]) for name in names if name.startswith(of_steps[0])]
+    for size in sizes:
+        marks = [pytest.mark.nightly] * (size in ("1_1", "2_1"))
+        yield pytest.param([f"{name}{size}" for name in of_steps], marks=marks, id=f"step_{size}")
+    yield from (pytest.param([name], id=name) for name in names if not name.startswith(of_steps))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list(names_of_lemmas()))
-def test_every_lemma_on_the_limit_is_proven_and_guarded(name):
-    assert failing(name) == set()
+@pytest.mark.parametrize("names", list(names_of_lemmas()))
+def test_every_lemma_on_the_limit_is_proven_and_guarded(names):
+    assert failing(*names) == set()
 
 
 def test_a_limit_that_is_asked_of_one_request_alone_is_refuted(monkeypatch):

@@ -83,15 +83,15 @@ def test_one_token_less_than_a_block_of_slack_is_not_enough():
 SETTING = Setting("2.0.1", 2, block=2, chunk=2, limit=6, max_model_len=6)
 
 
-def largest(formula, scenario):
-    """Largest batch x tkv of a run's decode steps, to its end."""
-    volumes = [0]
+def steps_of_run(formula, scenario):
+    """The number of requests and batch x tkv of each step of a run, to its end."""
+    seen = []
 
     def watch(_, step):
-        volumes.append(volume(step))
+        seen.append((len(step.scheduled), volume(step)))
 
     replay(ModelTarget(formula), scenario, (), watch)
-    return max(volumes)
+    return seen
 
 
 @pytest.mark.slow
@@ -115,7 +115,8 @@ def test_the_worst_volume_is_that_of_the_worst_run(formula):
         )
         for first, second, arrival in product(sizes, sizes, range(6))
     ]
-    expected = max(largest(formula, scenario) for scenario in runs)
+    steps = [step for scenario in runs for step in steps_of_run(formula, scenario)]
+    expected = max(volume for _, volume in steps)
     setting = replace(SETTING, formula=formula)
     *_, overshoot = worst(setting, "overshoot")
     assert overshoot.exact
@@ -124,25 +125,15 @@ def test_the_worst_volume_is_that_of_the_worst_run(formula):
     *_, volume = worst(setting, "volume")
     assert volume.exact
     # Where no request joins a batch there is no volume of two; one alone is never asked about.
-    assert volume.reached == (expected if together(runs, formula) else 0)
-
-
-def together(runs, formula):
-    """In some run the second request joins while the first decodes."""
-    joined = []
-
-    def watch(_, step):
-        joined.append(len(step.scheduled) == 2)  # type: ignore[attr-defined]
-
-    for scenario in runs:
-        replay(ModelTarget(formula), scenario, (), watch)
-    return any(joined)
+    together = any(requests == 2 for requests, _ in steps)
+    assert volume.reached == (expected if together else 0)
 
 
 def test_what_was_reached_is_reached_by_the_run_given():
     *_, known = worst(SETTING, "overshoot")
     scenario = to_scenario(SETTING, list(known.arrivals), "sound")
-    assert largest(SETTING.formula, scenario) == known.reached > SETTING.limit
+    volumes = [volume for _, volume in steps_of_run(SETTING.formula, scenario)]
+    assert max(volumes) == known.reached > SETTING.limit
     assert replay(ModelTarget(SETTING.formula), scenario, LIMIT_RULE).broken
 
 
