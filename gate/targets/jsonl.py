@@ -130,11 +130,11 @@ def _parse(line: bytes) -> tuple[str, dict[str, Any]]:
         message = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise ProtocolError(
-            f"not a line of JSON ({error}): {_quote(line)}; valid is an object such as "
+            f"not a line of JSON ({error}): {_quote(line)}; valid: an object such as "
             '{"op": "step"}'
         ) from error
     if not isinstance(message, dict):
-        raise ProtocolError(f"not a JSON object: {_quote(line)}; valid is {{'op': ...}}")
+        raise ProtocolError(f"not a JSON object: {_quote(line)}; valid: {{'op': ...}}")
     if "op" not in message:
         raise ProtocolError(f"key 'op' is missing; valid operations are {_list(OPERATIONS)}")
     operation = message.pop("op")
@@ -157,7 +157,7 @@ def _check_arguments(operation: str, arguments: dict[str, Any]) -> None:
             raise ProtocolError(f"unknown key {key!r} of {operation!r}; {valid}")
         if not isinstance(value, expected[key]):
             raise ProtocolError(
-                f"{key!r} of {operation!r} is {value!r}; valid is {TYPE_NAMES[expected[key]]}"
+                f"{key!r} of {operation!r} is {value!r}; valid: {TYPE_NAMES[expected[key]]}"
             )
 
 

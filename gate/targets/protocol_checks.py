@@ -53,7 +53,7 @@ class RefusedError(Exception):
 
 
 def refuse(key: str, value: object, valid: str) -> RefusedError:
-    return RefusedError(f"$.config.{key} is {json.dumps(value, default=repr)}; valid is {valid}")
+    return RefusedError(f"$.config.{key} is {json.dumps(value, default=repr)}; valid: {valid}")
 
 
 # --- start ----------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def one_of(*words: str) -> Kind:
 
 def check_system(system: str, supported: str) -> None:
     if system != supported:
-        raise RefusedError(f'$.system is {json.dumps(system)}; valid is "{supported}"')
+        raise RefusedError(f'$.system is {json.dumps(system)}; valid: "{supported}"')
 
 
 def check_keys(
@@ -99,7 +99,7 @@ def check_keys(
         if key not in config:
             if key in may_miss:
                 continue
-            raise RefusedError(f"$.config.{key} is missing; valid is {kind.valid}")
+            raise RefusedError(f"$.config.{key} is missing; valid: {kind.valid}")
         if not kind.accepts(config[key]):
             raise refuse(key, config[key], kind.valid)
 
@@ -170,7 +170,7 @@ def read_request(request: Mapping[str, Any]) -> CheckedRequest:
         segments = [(stream, length) for stream, length in request["prompt"]]
     except (KeyError, TypeError, ValueError) as error:
         raise ProtocolError(
-            f"request {request!r} is not valid ({type(error).__name__}: {error}); valid is "
+            f"request {request!r} is not valid ({type(error).__name__}: {error}); valid: "
             '{"id": "r0", "prompt": [["r0", 40]], "max_tokens": 3, "output_len": 3, "priority": 0}'
         ) from error
     output_len = request.get("output_len", max_tokens)
@@ -195,7 +195,7 @@ def read_request(request: Mapping[str, Any]) -> CheckedRequest:
         )
     if not 1 <= output_len <= max_tokens:
         raise ProtocolError(
-            f"request {name!r}: output_len is {output_len}; valid is 1 to max_tokens = {max_tokens}"
+            f"request {name!r}: output_len is {output_len}; valid: 1 to max_tokens = {max_tokens}"
         )
     prompt = [token for stream, length in segments for token in stream_tokens(stream, length)]
     stream = request.get("stream", "")
@@ -232,7 +232,7 @@ def _encoder_inputs(
         type(number) is int and 0 <= number <= last for number in numbers
     ):
         raise ProtocolError(
-            f"request {name!r}: encoder_inputs is {numbers!r}; valid is a list of numbers of "
+            f"request {name!r}: encoder_inputs is {numbers!r}; valid: a list of numbers of "
             f"prompt segments, from 0 to {last}"
         )
     starts = [*accumulate([length for _, length in segments], initial=0)]

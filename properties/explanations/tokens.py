@@ -233,7 +233,7 @@ def _elsewhere(
 
 
 def _places(request: RequestHistory) -> Iterator[tuple[str, int, int]]:
-    """Yield each stream of a request's tokens with its first token and its end."""
+    """Yield each stream of a request's tokens, with the positions at which it begins and ends."""
     begin = 0
     for stream, length in known_tokens(request):
         yield stream, begin, begin + length

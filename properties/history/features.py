@@ -101,7 +101,8 @@ class Features:
         return False
 
     def place_unknown(self, account: RequestHistory) -> bool:
-        """Return whether a request may have written blocks that it no longer shows."""
+        """Return whether later requests may overtake this one, because it may have lost its place
+        in the queue."""
         return False
 
     def right_drafts(

@@ -187,7 +187,7 @@ class Search:
     def begin_run(self) -> None:
         """Count a run.
 
-        Raises: StopSearch: no steps are left, or no runs for shrinking.
+        Raise StopSearch if no steps are left, or no runs for shrinking.
         """
         if self.failure is None and self.exhausted:
             raise StopSearch

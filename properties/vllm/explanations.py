@@ -11,8 +11,8 @@ from .history.run import state_of
 
 
 def facts(failure: Failure) -> Iterator[str]:
-    """Yield sentences about the requests that the message names, which the picture does not
-    show."""
+    """Yield facts that the picture does not show, as sentences about the requests that the message
+    names."""
     message = failure.first.message
     if adapters_are_limited(failure.config) and (failure.waits or "adapter" in message):
         yield from _adapters(failure)

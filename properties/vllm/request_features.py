@@ -130,7 +130,7 @@ def _whole(name: str, length: int) -> bool:
 
 @st.composite
 def with_features(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Request:
-    """Draw those features for which the configuration has room: drafts, a load, images."""
+    """Add the features that the configuration allows, such as drafts, a load or images."""
     if drafts := speculation.drafts(config):
         request = msgspec.structs.replace(request, accepted=draw(accepted(drafts)))
     if loads.are_made(config):

@@ -109,7 +109,7 @@ class Definitions:
         return self._results[key]
 
     def within(self, scope: Scope, tree: ast.FunctionDef) -> Kind:
-        """Return the kind of the result of a function within another one."""
+        """Return the kind that a nested function returns."""
         if tree in self._running:
             raise scope.refused(tree, "recursion")
         self._running.append(tree)

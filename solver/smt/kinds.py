@@ -194,8 +194,8 @@ def items_added(left: Kind, right: Kind) -> int:
 
 
 def item_at(kind: Kind, place: str, of: Kind) -> Kind:
-    """Return the kind of an item. Its place is a constant in the code, or a value of kind `place`.
-    By a constant, code may take only the first or the last item of a list."""
+    """Return the kind of an item. `place` is its index as the code writes it, and `of` is the kind
+    of that index. A constant index of a list must be 0 or -1."""
     if kind.name == "by id" and of == NAME:
         return cast(Kind, kind.of[0])
     if kind.name == "many" and of.name == "place":

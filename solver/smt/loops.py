@@ -109,7 +109,7 @@ def _is(node: ast.AST, context: type[ast.expr_context]) -> TypeGuard[ast.Name]:
 
 
 def _filled_by(node: ast.AST) -> Iterator[ast.Name]:
-    """Yield the variable whose list or dict a statement changes."""
+    """Yield the name of the list or dict that a statement changes, if it changes one."""
     match node:
         case ast.Subscript(value=ast.Name() as name, ctx=ast.Store()):
             yield name

@@ -175,7 +175,7 @@ SIMPLE = (ast.Name, ast.Attribute, ast.Constant, ast.expr_context)
 
 
 def _operands(node: ast.expr) -> list[ast.expr]:
-    """Return the parts that an expression always evaluates, in this order."""
+    """Return the parts that an expression always evaluates, in the order of evaluation."""
     match node:
         case ast.BoolOp(values=[first, *_]) | ast.UnaryOp(operand=first) | ast.IfExp(test=first):
             return [first]

@@ -308,8 +308,8 @@ class Offsets(SymbolicLength):
 
 @lemma("The check finds the nearest of any number of offsets below and above a position.")
 def nearest_offsets_are_found(block: int, more: int) -> list[Any]:
-    """Claim that no offset, at whatever place, is nearer to the position than the two that are
-    found."""
+    """Claim that the offsets found below and above the position are the nearest ones, wherever the
+    other offsets are in the list."""
     numbers = Numbers()
     count, turn = length(numbers, "offsets"), numbers.fresh("turn", 0, block - 1)
     place = numbers.fresh("place", 0, count - 1)

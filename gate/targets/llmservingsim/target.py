@@ -418,7 +418,7 @@ class LlmServingSimTarget(HostedTarget):
         if self._checkout is None:
             folder = os.environ.get(VARIABLE)
             if not folder:
-                raise RefusedError(f"{VARIABLE} is not set; valid is a checkout's folder")
+                raise RefusedError(f"{VARIABLE} is not set; valid: a checkout's folder")
             self._checkout = load(folder, KEYS)
         kind = PoolEngine if self._checkout.has_pool else RadixEngine
         engine = kind(self._checkout, config)

@@ -137,8 +137,8 @@ def block_sizes(specs: list[Any], vllm_config: Any, kv_cache_config: Any) -> Any
     """Return the scheduler's block size and the number of tokens per hash, as the release's engine
     core derives them from the groups.
 
-    Older releases hash the tokens of the smallest block. Refuse block sizes with which they do not
-    start.
+    Older releases use the smallest block size for both. Refuse sizes with which such a release
+    does not start.
     """
     sizes = [spec.block_size for spec in specs]
     utils = importlib.import_module("vllm.v1.core.kv_cache_utils")

@@ -188,8 +188,8 @@ def known_elsewhere(
 def _positions(
     history: RunHistory, step: Step, request: RequestHistory, written: tuple[int, ...]
 ) -> list[tuple[int, int]]:
-    """Return, for each block position of the chunk, the block that is written and the request's own
-    block. In the padding, the number of the own block is negative."""
+    """Return, for each block of the chunk, its index among the request's own blocks and the number
+    of the block that is written. In the padding, the index is negative."""
     hit = 0 if request.started else history.hit_now(step, request)
     if hit is None or not written:
         return []

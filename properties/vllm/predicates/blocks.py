@@ -256,9 +256,9 @@ def next_token_decides(history: VllmRun, step: Step) -> bool:
 def _drafters_hits(
     history: VllmRun, step: Step
 ) -> Iterator[tuple[VllmRequestHistory, int, int, int]]:
-    """Yield each starting request with three numbers of leading tokens: the length of its hit; the
-    largest number of its tokens that some request has computed, without the last token; and the
-    largest such number after which some request had the same next token."""
+    """Yield each starting request with the lengths of three prefixes of its tokens: its hit; the
+    longest one that some request has computed, at most all tokens but the last; and the longest one
+    that some request has computed and continued with the same token."""
     for request, hit in first_hits(history, step):
         shared = known = 0
         for other in history.requests.values():

@@ -124,8 +124,8 @@ def _may_overtake(history: VllmRun) -> bool:
 
 
 def lacks_adapter_slot(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether the adapter of this request has no slot because the requests that run after
-    the admissions of the step use all of them."""
+    """Return whether no adapter slot is left for this request: the running requests, including
+    those that the step admits, use all slots for other adapters."""
     slots, (adapter, _) = history.config.get("max_loras"), request.partition
     if not slots or adapter is None:
         return False

@@ -108,13 +108,13 @@ def test_configurations_that_were_refused_are_counted_with_each_reason_once():
         {
             "$.config.num_blocks is 4; vllm 0.33.0 does not start with max_model_len 256": 2,
             "$.config.num_blocks is 3; vllm 0.33.0 does not start with max_model_len 12": 3,
-            "$.config.watermark is 0.5; valid is 0 (vllm 0.19.1 has no such option)": 1,
+            "$.config.watermark is 0.5; valid: 0 (vllm 0.19.1 has no such option)": 1,
         }
     )
     assert printed(verdict(NEW, refusals=refusals(said)))[1:3] == [
         "refused 5 configurations, such as: $.config.num_blocks is 4; vllm 0.33.0 does not start "
         "with max_model_len 256",
-        "refused 1 configuration: $.config.watermark is 0.5; valid is 0 (vllm 0.19.1 has no such "
+        "refused 1 configuration: $.config.watermark is 0.5; valid: 0 (vllm 0.19.1 has no such "
         "option)",
     ]
 

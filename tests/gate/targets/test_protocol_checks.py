@@ -38,7 +38,7 @@ def test_a_kind_takes_its_values_and_no_look_alikes(kind, good, bad):
     for value in good:
         check_keys({"key": value}, {"key": kind})
     for value in bad:
-        with pytest.raises(RefusedError, match=r"^\$\.config\.key is .*; valid is ") as caught:
+        with pytest.raises(RefusedError, match=r"^\$\.config\.key is .*; valid: ") as caught:
             check_keys({"key": value}, {"key": kind})
         assert str(caught.value).endswith(kind.valid)
 
@@ -46,7 +46,7 @@ def test_a_kind_takes_its_values_and_no_look_alikes(kind, good, bad):
 def test_unknown_and_missing_keys_are_named():
     with pytest.raises(RefusedError, match=r"^\$\.config\.colour: unknown key; valid keys are a$"):
         check_keys({"a": True, "colour": 1}, {"a": FLAG})
-    with pytest.raises(RefusedError, match=r"^\$\.config\.b is missing; valid is true or false$"):
+    with pytest.raises(RefusedError, match=r"^\$\.config\.b is missing; valid: true or false$"):
         check_keys({"a": True}, {"a": FLAG, "b": FLAG})
 
 
@@ -66,8 +66,8 @@ def test_a_request_is_read_with_what_may_be_left_out():
         ({"prompt": [[1, 2]]}, "the names of streams must be strings"),
         ({"prompt": [["a", 1.5]]}, "must be integers"),
         ({"max_tokens": True}, "must be integers"),
-        ({"output_len": 4}, "output_len is 4; valid is 1 to max_tokens = 3"),
-        ({"output_len": 0}, "output_len is 0; valid is 1 to max_tokens = 3"),
+        ({"output_len": 4}, "output_len is 4; valid: 1 to max_tokens = 3"),
+        ({"output_len": 0}, "output_len is 0; valid: 1 to max_tokens = 3"),
     ],
 )
 def test_what_is_no_request_is_a_protocol_error(changes, says):

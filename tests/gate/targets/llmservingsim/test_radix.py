@@ -125,11 +125,9 @@ def test_the_pool_is_the_memory_beside_the_weight(pipe):
 def test_the_release_without_chunks_refuses_them_with_their_key(tmp_path):
     with opened(write_1_0_0(tmp_path)) as pipe:
         reply = pipe.start(SYSTEM, "documented", CHUNKED)
-        assert reply["message"].startswith(
-            "$.config.enable_chunked_prefill is true; valid is false"
-        )
+        assert reply["message"].startswith("$.config.enable_chunked_prefill is true; valid: false")
         reply = pipe.start(SYSTEM, "documented", {**CONFIG, "long_prefill_token_threshold": 4})
-        assert reply["message"].startswith("$.config.long_prefill_token_threshold is 4; valid is 0")
+        assert reply["message"].startswith("$.config.long_prefill_token_threshold is 4; valid: 0")
 
 
 def test_an_abort_is_unsupported_and_an_id_is_used_once(pipe):
@@ -199,7 +197,7 @@ def test_an_exception_in_the_main_loop_is_a_crash_and_the_next_run_begins_anew(t
 def test_the_release_without_a_router_refuses_a_main_loop(tmp_path):
     with opened(write_1_0_0(tmp_path)) as pipe:
         reply = pipe.start(SYSTEM, "documented", {**CONFIG, "instances": 1})
-        assert reply["message"].startswith("$.config.instances is 1; valid is 0")
+        assert reply["message"].startswith("$.config.instances is 1; valid: 0")
 
 
 @pytest.mark.parametrize("release", ["1.0.0", "1.1.0", "after 1.1.0"])

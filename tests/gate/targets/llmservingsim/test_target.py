@@ -75,14 +75,14 @@ def test_what_the_scheduler_lacks_is_refused_with_its_place(key, value):
 
 def test_the_scheduler_over_a_block_pool_has_no_prefills_first():
     checkout = Checkout("after 1.1.0", None, token=0, has_pool=True)
-    with pytest.raises(RefusedError, match="prioritize_prefill is true; valid is false"):
+    with pytest.raises(RefusedError, match="prioritize_prefill is true; valid: false"):
         PoolEngine(checkout, CONFIG | {"prioritize_prefill": True})
 
 
 def test_a_folder_that_is_no_checkout_is_refused(tmp_path, monkeypatch):
     reported = {
         str(tmp_path): f"{tmp_path} is not a checkout of LLMServingSim",
-        "": f"{VARIABLE} is not set; valid is a checkout's folder",
+        "": f"{VARIABLE} is not set; valid: a checkout's folder",
     }
     for folder, message in reported.items():
         monkeypatch.setenv(VARIABLE, folder)
@@ -163,7 +163,7 @@ def test_no_cap_is_refused_with_what_the_checkout_raises(pipe):
 
 def test_a_budget_that_would_be_cut_silently_is_refused(pipe):
     reply = pipe.start(SYSTEM, "head", CONFIG | {"max_num_batched_tokens": 10**6})
-    assert reply["message"].startswith("$.config.max_num_batched_tokens is 1000000; valid is at")
+    assert reply["message"].startswith("$.config.max_num_batched_tokens is 1000000; valid: at")
 
 
 def test_an_unbounded_pool_does_not_come_round_to_what_it_has_cached(pipe):

@@ -276,10 +276,10 @@ def test_what_the_package_prints_does_not_reach_the_replies(fake):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"block_size": 1}, "$.config.block_size is 1; valid is at least 2"),
-        ({"block_size": 0}, "$.config.block_size is 0; valid is an integer of at least 1"),
-        ({"num_blocks": None}, "$.config.num_blocks is null; valid is an integer of at least 1"),
-        ({"max_num_seqs": True}, "$.config.max_num_seqs is true; valid is an integer of at least"),
+        ({"block_size": 1}, "$.config.block_size is 1; valid: at least 2"),
+        ({"block_size": 0}, "$.config.block_size is 0; valid: an integer of at least 1"),
+        ({"num_blocks": None}, "$.config.num_blocks is null; valid: an integer of at least 1"),
+        ({"max_num_seqs": True}, "$.config.max_num_seqs is true; valid: an integer of at least"),
         (
             {"colour": "red"},
             "$.config.colour: unknown key; valid keys are block_size, num_blocks, max_num_seqs, "
@@ -297,9 +297,9 @@ def test_a_configuration_that_cannot_be_honoured_is_refused_at_its_key(fake, cha
 def test_a_missing_key_and_another_system_are_refused(fake):
     fewer = {key: value for key, value in CONFIG.items() if key != "num_blocks"}
     reply = fake.pipe.start("nano_vllm", "0.2.0", fewer)
-    assert reply["message"] == "$.config.num_blocks is missing; valid is an integer of at least 1"
+    assert reply["message"] == "$.config.num_blocks is missing; valid: an integer of at least 1"
     reply = fake.pipe.start("vllm", "documented", CONFIG)
-    assert reply["message"] == '$.system is "vllm"; valid is "nano_vllm"'
+    assert reply["message"] == '$.system is "vllm"; valid: "nano_vllm"'
 
 
 def test_a_request_that_is_no_request_is_a_protocol_error(fake):

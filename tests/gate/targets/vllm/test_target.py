@@ -84,14 +84,14 @@ def test_it_says_what_it_is_and_what_it_shows(vllm):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"num_blocks": 0}, "$.config.num_blocks is 0; valid is an integer of at least 1, or null"),
-        ({"block_size": True}, "$.config.block_size is true; valid is an integer of at least 1"),
-        ({"policy": "lifo"}, '$.config.policy is "lifo"; valid is "fcfs" or "priority"'),
+        ({"num_blocks": 0}, "$.config.num_blocks is 0; valid: an integer of at least 1, or null"),
+        ({"block_size": True}, "$.config.block_size is true; valid: an integer of at least 1"),
+        ({"policy": "lifo"}, '$.config.policy is "lifo"; valid: "fcfs" or "priority"'),
         (
             {"watermark": 1},
-            "$.config.watermark is 1; valid is a number of at least 0 and less than 1",
+            "$.config.watermark is 1; valid: a number of at least 0 and less than 1",
         ),
-        ({"enable_prefix_caching": 1}, "$.config.enable_prefix_caching is 1; valid is true or"),
+        ({"enable_prefix_caching": 1}, "$.config.enable_prefix_caching is 1; valid: true or"),
         ({"colour": "red"}, "$.config.colour: unknown key; valid keys are block_size, num_blocks"),
         (
             {"max_num_seqs": 17},
@@ -109,7 +109,7 @@ def test_it_says_what_it_is_and_what_it_shows(vllm):
         ),
         (
             {"num_blocks": None, "block_size": 1, "max_model_len": 100_000},
-            "$.config.num_blocks is null; valid is a number of blocks: the pool that stands in for "
+            "$.config.num_blocks is null; valid: a number of blocks: the pool that stands in for "
             "an unbounded one would have 6700001",
         ),
     ],
@@ -127,16 +127,16 @@ def test_an_option_that_a_release_lacks_is_refused_and_not_dropped(vllm):
         assert reply["ok"]
     else:
         assert reply["message"] == (
-            f"$.config.watermark is 0.1; valid is 0 (vllm {vllm.version} has no such option)"
+            f"$.config.watermark is 0.1; valid: 0 (vllm {vllm.version} has no such option)"
         )
 
 
 def test_a_missing_key_and_another_system_are_refused(vllm):
     fewer = {key: value for key, value in CONFIG.items() if key != "policy"}
     reply = vllm.pipe.start("vllm", "documented", fewer)
-    assert reply["message"] == '$.config.policy is missing; valid is "fcfs" or "priority"'
+    assert reply["message"] == '$.config.policy is missing; valid: "fcfs" or "priority"'
     reply = vllm.pipe.start("spyre", "sound", {})
-    assert reply["message"] == '$.system is "spyre"; valid is "vllm"'
+    assert reply["message"] == '$.system is "spyre"; valid: "vllm"'
 
 
 def test_after_a_refusal_nothing_is_started(vllm):
@@ -722,7 +722,7 @@ def test_a_fast_worker_is_done_before_the_next_decision_until_one_stays(vllm):
 def test_a_fast_worker_is_refused_where_every_step_completes_at_once(vllm):
     refused = vllm.start(early_completions=2)
     assert refused["error"] == "config"
-    assert refused["message"].startswith("$.config.early_completions is 2; valid is 0, or any with")
+    assert refused["message"].startswith("$.config.early_completions is 2; valid: 0, or any with")
 
 
 @pytest.mark.parametrize("keys", [{"async_scheduling": True}, {"pipeline_parallel_size": 2}])
@@ -763,7 +763,7 @@ def test_an_output_is_computed_once_for_two_requests(vllm):
 def test_half_an_encoder_and_an_input_beyond_it_are_refused(vllm):
     refused = vllm.start(encoder_cache_size=8)
     assert refused["error"] == "config"
-    assert refused["message"].startswith("$.config.max_num_encoder_input_tokens is 0; valid is at")
+    assert refused["message"].startswith("$.config.max_num_encoder_input_tokens is 0; valid: at")
     vllm.begin(**ENCODER)
     asked = {"id": "a", "prompt": [["cat", 9]], "max_tokens": 1, "encoder_inputs": [0]}
     assert vllm.pipe.add(asked)["message"] == (
@@ -771,9 +771,7 @@ def test_half_an_encoder_and_an_input_beyond_it_are_refused(vllm):
         "(8)"
     )
     wrong = vllm.pipe.add(asked | {"encoder_inputs": [1]})
-    assert (
-        "encoder_inputs is [1]; valid is a list of numbers of prompt segments" in wrong["message"]
-    )
+    assert "encoder_inputs is [1]; valid: a list of numbers of prompt segments" in wrong["message"]
 
 
 @pytest.mark.slow
@@ -939,7 +937,7 @@ def test_a_circular_buffer_is_one_block_of_a_request(vllm):
     vllm.ask("b", ("a", 15), max_tokens=2)
     assert vllm.step()["prefix_hit"] == {"b": 8}
     refused = vllm.start(**more, kv_connector=True)["message"]
-    assert "$.config.kv_connector is true; valid is false with a circular_buffer group" in refused
+    assert "$.config.kv_connector is true; valid: false with a circular_buffer group" in refused
 
 
 def test_windows_are_retained_at_multiples_of_the_interval(vllm):
@@ -983,7 +981,7 @@ def test_a_failed_load_of_several_groups_ends_the_engine_before_0_33(vllm):
         ),
         (
             {"kv_groups": [{"kind": "full"}, {"kind": "mamba"}]},
-            "$.config.kv_connector is true; valid is false with a mamba group",
+            "$.config.kv_connector is true; valid: false with a mamba group",
         ),
     ],
 )
@@ -1110,7 +1108,7 @@ def test_an_engine_that_says_that_it_has_no_requests_is_not_asked_to_schedule():
 
 def test_mamba_layers_are_refused_with_many_drafts_and_without_chunks(vllm):
     refused = vllm.start(**MAMBA, num_speculative_tokens=64)
-    assert "$.config.num_speculative_tokens is 64; valid is at most" in refused["message"]
+    assert "$.config.num_speculative_tokens is 64; valid: at most" in refused["message"]
     refused = vllm.start(**MAMBA, enable_chunked_prefill=False, max_num_batched_tokens=32)
     assert "Chunked prefill is required" in refused["message"]
 
