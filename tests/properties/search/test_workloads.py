@@ -334,7 +334,7 @@ def test_a_fault_of_size_is_named(target, system, expected):
     ("system", "blocks", "number", "expected"),
     [
         ("vllm", 32, 4, ("deep", "V1CP-R36")),
-        ("vllm", 64, 1, ("wide", "V1-R08")),
+        ("vllm", 64, 1, ("full", "V1-R08")),
         ("generic", 32, 4, ("loose", "GEN-R11")),
         ("generic", 64, 1, ("wide", "GEN-R11")),
     ],
