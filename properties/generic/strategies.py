@@ -35,7 +35,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         **_PUBLISHED,
         **{"max_model_len": (512,), "num_blocks": (90, 48)},
         **{"enable_chunked_prefill": (True, False), "num_speculative_tokens": (0, 3)},
-        **{"order": ("fcfs", "any"), "order_by_priority": (False, True)},
+        "order_by_priority": (True, False),  # if the target takes no other order than `any`
     },
     "long": {
         **{"max_num_seqs": (3, 24), "max_num_batched_tokens": (64, 512), "max_model_len": (128,)},
