@@ -263,8 +263,8 @@ def print_rules(console: Console, entries: Sequence[RuleVerdict], rules: Sequenc
             console.print(f"    known divergence of {one_line(entry.divergence)}", markup=False)
     if unchecked:
         console.print(
-            f"[dim]{len(unchecked)} more rules have no predicate of their own (to see why, and what "
-            "checks them instead: schedproof rules)[/dim]"
+            f"[dim]{len(unchecked)} more rules have no predicate of their own (to see why, and "
+            "what checks them instead: schedproof rules)[/dim]"
         )
     if planned:
         console.print(

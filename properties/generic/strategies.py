@@ -34,7 +34,8 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "packed": {
         **_PUBLISHED,
         **{"max_model_len": (512,), "num_blocks": (90, 48)},
-        "enable_chunked_prefill": (True, False),
+        **{"enable_chunked_prefill": (True, False), "num_speculative_tokens": (0, 3)},
+        "order_by_priority": (True, False),  # if the target takes no other order than `any`
     },
     "long": {
         **{"max_num_seqs": (3, 24), "max_num_batched_tokens": (64, 512), "max_model_len": (128,)},
@@ -43,7 +44,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "idle": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (None, 48)},
     "deep": {
         **_PUBLISHED,
-        **{"max_num_seqs": (1, 128, 256), "max_model_len": (16_384,), "num_blocks": (None, 1100)},
+        **{"max_num_seqs": (1, 128, 256), "max_model_len": (131_072,), "num_blocks": (30_000,)},
     },
     "loose": {
         **_PUBLISHED,
@@ -59,6 +60,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         **{"max_num_seqs": (4, 16), "max_num_batched_tokens": (64, 512), "max_model_len": (144,)},
         **{"num_blocks": (16, 40), "enable_prefix_caching": (True,)},
         **{"order": ("fcfs", "any"), "order_by_priority": (False, True)},
+        **{"num_speculative_tokens": (0, 3), "async_scheduling": (False, True)},
     },
     "wide": {
         **{**_PUBLISHED, "max_num_batched_tokens": (16_384, 2048)},
@@ -147,3 +149,4 @@ def takes_priorities(config: Config) -> bool:
 
 
 orders_by_priority = takes_priorities
+drafts = vllm.drafts

@@ -33,7 +33,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "num_blocks": (None, 24),
     },
     "idle": {**_PUBLISHED, "num_blocks": (None, 48)},
-    "deep": {**_PUBLISHED, "num_blocks": (1100,)},
+    "deep": {**_PUBLISHED, "num_blocks": (9000,)},
     "loose": _PUBLISHED,
     "full": {**_PUBLISHED, "max_num_batched_tokens": (8192, 2048), "max_num_seqs": (0, 256)},
     "scarce": {

@@ -30,17 +30,19 @@ LATE_STEPS = 8
 _PUBLISHED: Mapping[str, Sequence[Any]] = {
     **{"block_size": (16, 4), "max_num_seqs": (512,), "max_num_batched_tokens": (16_384,)},
 }
+# Prompts are computed whole, so long ones need a larger budget than the published one.
+_LONG_PROMPTS = {"max_num_seqs": (512,), "max_num_batched_tokens": (131_072,)}
 WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
-    "crowd": {**_PUBLISHED, "num_blocks": (2000,)},
+    "crowd": {**_PUBLISHED, "block_size": (4, 16), "num_blocks": (1200,)},
     "packed": {**_PUBLISHED, "num_blocks": (160, 300)},
     "long": {
         **{"block_size": (16,), "max_num_seqs": (3, 24), "max_num_batched_tokens": (2048,)},
         "num_blocks": (90,),
     },
     "idle": {**_PUBLISHED, "num_blocks": (48,)},
-    "deep": {**_PUBLISHED, "block_size": (4,), "num_blocks": (2000,)},
+    "deep": {"block_size": (8,), "num_blocks": (18_000,), **_LONG_PROMPTS},
     "loose": {**_PUBLISHED, "num_blocks": (2000,)},
-    "full": {**_PUBLISHED, "num_blocks": (4000, 1500)},
+    "full": {"block_size": (16, 4), "num_blocks": (4000, 1500), **_LONG_PROMPTS},
     "scarce": {
         **{"block_size": (16, 4), "max_num_seqs": (4, 16), "max_num_batched_tokens": (512,)},
         "num_blocks": (9, 16, 40),

@@ -129,6 +129,17 @@ def released_by(history: RunHistory[Any], gone: Iterable[RequestHistory]) -> int
     return len(held_before(history) - kept)
 
 
+def perhaps_preempted(history: RunHistory[Any], step: Step) -> set[str]:
+    """Return the requests that the step may have preempted without saying so.
+
+    They ran, compute nothing in this step, and are aborted inside it. Since they have ended, the
+    target need not list them in `preempted`.
+    """
+    ran = (history.last.running or ()) if history.last is not None else ()
+    elsewhere = {*step.scheduled, *(step.preempted or ())}
+    return {name for name in ran if name in history.aborts_inside and name not in elsewhere}
+
+
 def taken_by(history: RunHistory[Any], step: Step, request: RequestHistory, block_size: int) -> int:
     """Return how many blocks a running request takes for the tokens that it computes in the
     step."""

@@ -70,7 +70,8 @@ class Generators(Protocol):
     Optional members: `WORKLOADS` maps each shape of workload to the configuration values to draw
     from. `CONTROLS` lists the control events to draw from. `takes_priorities(config)` returns
     whether requests have priorities; without it, drawn priorities are ignored.
-    `orders_by_priority(config)` returns whether priorities decide the order.
+    `orders_by_priority(config)` returns whether priorities decide the order. `drafts(config)`
+    returns how many drafts are proposed after each token; without it, there are none.
     """
 
     LATE_STEPS: int
@@ -121,6 +122,11 @@ def has_priorities(generators: Generators, config: Any) -> bool:
 
 def orders_by_priority(generators: Generators, config: Any) -> bool:
     return _optional(generators, "orders_by_priority", config)
+
+
+def drafts_of(generators: Generators, config: Any) -> int:
+    function = getattr(generators, "drafts", None)
+    return 0 if function is None else int(function(config))
 
 
 def _optional(generators: Generators, name: str, config: Any) -> bool:

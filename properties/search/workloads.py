@@ -16,11 +16,12 @@ from ...model.scenario import Request, Scenario
 from ...model.systems import Model, full_config, make_model
 from ..checking.translation import with_fixed
 from ..history.bounds import bounds_of
-from .generators import Generators, generators_of, has_priorities
+from .generators import Generators, drafts_of, generators_of, has_priorities
 
 Range = tuple[int, int]
 UNBOUNDED = 4096  # tokens of a request, if nothing bounds it
 TRIES = 20  # the most configurations to draw until the model accepts one
+VERIFICATIONS = 12  # the longest list of a request's correct drafts
 
 
 class Shape(NamedTuple):
@@ -41,6 +42,8 @@ class Shape(NamedTuple):
             token of its output.
         unused: the number of tokens by which max_tokens exceeds the output, in half of the
             requests.
+        longest_answer: the output, in tokens, of the first request of the largest run; 0 means that
+            it is drawn like the others.
     """
 
     requests: Range
@@ -55,6 +58,7 @@ class Shape(NamedTuple):
     patience: int = 0
     sixteenths: bool = False
     unused: Range = (0, 0)
+    longest_answer: int = 0
 
 
 SHAPES: Mapping[str, Shape] = {
@@ -64,9 +68,14 @@ SHAPES: Mapping[str, Shape] = {
     "idle": Shape(
         (8, 16), (1, 3), (1, 200), (1, 100), (1, 20), shared=60, aborted=10, sixteenths=True
     ),
-    "deep": Shape((3, 14), (1, 2), (0, 30), (1, 40), (1030, 1200), aborted=0, long_prompts=4),
+    "deep": Shape(
+        *((3, 14), (1, 2), (0, 30), (1, 40), (1030, 1200)),
+        aborted=0,
+        long_prompts=4,
+        longest_answer=4200,
+    ),
     "loose": Shape((12, 24), (1, 4), (0, 9), (1, 1500), (1, 60), shared=75, aborted=10),
-    "full": Shape((300, 400), (260, 300), (0, 6), (1, 60), (2, 24), long_prompts=100),
+    "full": Shape((300, 420), (80, 160), (0, 1), (1, 60), (8, 32), long_prompts=100, common=25),
     "scarce": Shape(
         *((24, 48), (1, 6), (0, 9), (1, 100), (1, 40)), shared=75, aborted=15, sixteenths=True
     ),
@@ -99,8 +108,8 @@ def workloads(
     seed: int,
     number: int,
 ) -> Iterator[Scenario]:
-    """Draw runs of a shape: first the smallest run, which has the first value of each of the
-    shape's keys, then the largest, then random ones.
+    """Draw runs of a shape: first the smallest run, which has no optional feature and the first
+    value of each of the shape's other keys, then the largest, then random ones.
 
     Args:
         scale: a configuration that the target accepts, to which the shape's own keys are added.
@@ -109,9 +118,10 @@ def workloads(
         number: the number of runs.
     """
     keys = _workloads_of(system)[shape]
+    usual = full_config(system, revision, {}).keys()
     for run in range(number):
         draw = Random(f"{system} {shape} {seed} {run}")
-        first = {key: values[:1] for key, values in keys.items()}
+        first = {key: values[:1] for key, values in keys.items() if key in usual}
         started = _started(draw, system, revision, {**scale}, keys if run else first, fixed)
         if started is not None:
             config, model = started
@@ -169,12 +179,12 @@ class _Requests:
                 step += draw.randint(*shape.gap)
                 left_in_burst = draw.randint(*shape.burst)
             left_in_burst -= 1
-            request = self._request(f"r{number}", step)
+            request = self._request(f"r{number}", step, run == 1)
             if self._model.refusal(request) is None:
                 self._made.append(request)
         return tuple(self._made)
 
-    def _request(self, name: str, step: int) -> Request:
+    def _request(self, name: str, step: int, in_largest: bool) -> Request:
         draw, shape = self._draw, self._shape
         is_long = shape.long_prompts > 0 and len(self._made) % shape.long_prompts == 1
         length = self._long_prompt() if is_long else draw.randint(*shape.prompt)
@@ -182,6 +192,8 @@ class _Requests:
             length = max(length * self._config["block_size"] // 16, 1)
         prompt = self._long_content(name, length) if is_long else self._prompt(name, length)
         output = 3 if is_long else draw.randint(*shape.output)
+        if in_largest and not self._made:
+            output = max(output, shape.longest_answer)
         early = max(output - 1, 1), draw.randint(1, output)
         whole = is_long or not self._made
         stops = output if whole else draw.choice((output, output, output, *early))
@@ -191,6 +203,8 @@ class _Requests:
         drawn = drawn._replace(max_tokens=most, output_len=stops)
         fitted = self._generators.fitted(self._config, prompt, drawn)
         waits = draw.choice((0, 1, 2, 5, output // 2, output))
+        drafts = drafts_of(self._generators, self._config)
+        verifications = draw.randint(1, VERIFICATIONS) if drafts else 0
         if shape.patience:
             waits = draw.randint(0, shape.patience)
         gives_up = draw.randrange(100) < shape.aborted
@@ -203,6 +217,7 @@ class _Requests:
             priority=draw.choice((0, 0, 7, 300, -1)) if prioritized else 0,
             abort_at=step + waits if gives_up else None,
             abort_inside=gives_up and draw.random() < 0.5,
+            accepted=tuple(draw.randint(0, drafts) for _ in range(verifications)),
         )
 
     def _long_prompt(self) -> int:

@@ -180,6 +180,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         **_PUBLISHED,
         **{"max_model_len": (512,), "num_blocks": (90, 48)},
         **{"enable_chunked_prefill": (True, False), "watermark": (0.0, 0.1)},
+        "num_speculative_tokens": (0, 3),
     },
     "long": {
         **{"max_num_seqs": (3, 24), "max_num_batched_tokens": (64, 512), "max_model_len": (128,)},
@@ -188,7 +189,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "idle": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (None, 48)},
     "deep": {
         **_PUBLISHED,
-        **{"max_num_seqs": (1, 128, 256), "max_model_len": (16_384,), "num_blocks": (None, 1100)},
+        **{"max_num_seqs": (1, 128, 256), "max_model_len": (131_072,), "num_blocks": (30_000,)},
     },
     "loose": {
         **_PUBLISHED,
@@ -204,6 +205,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         **{"max_num_seqs": (4, 16), "max_num_batched_tokens": (64, 512), "max_model_len": (144,)},
         **{"num_blocks": (9, 16, 40), "policy": ("fcfs", "priority")},
         **{"long_prefill_token_threshold": (0, 24), "watermark": (0.0, 0.1)},
+        **{"num_speculative_tokens": (0, 3), "async_scheduling": (False, False, True)},
     },
     "wide": {
         **{**_PUBLISHED, "max_num_batched_tokens": (16_384, 2048)},
@@ -446,6 +448,9 @@ def contents(
             return (*again, (name, draw(st.integers(1, min(room, 2)))))
     units = borders(config)
     return like_an_earlier_prompt(draw, earlier, name, length, config["block_size"], units, longest)
+
+
+drafts = speculation.drafts
 
 
 def takes_priorities(config: Config) -> bool:

@@ -262,3 +262,31 @@ def test_prefilling_names_those_of_which_no_token_has_come():
             return reply
 
     assert accused("vllm", [], ["ok_prefilling_text.json"], Literal) == []
+
+
+@pytest.mark.parametrize(
+    ("system", "file"),
+    [
+        ("nano_vllm", "ok_victim_aborted_nano.json"),
+        ("vllm", "ok_victim_aborted_running.json"),
+        ("vllm", "ok_victim_aborted_tail.json"),
+        ("vllm", "ok_victim_aborted_priority.json"),
+    ],
+)
+def test_preempted_need_not_name_one_that_was_aborted_inside_the_step(system, file):
+    """The lists of a step are without requests that have finished."""
+    from schedproof.model.target import ModelTarget
+
+    left_out = []
+
+    class Literal(ModelTarget):
+        def step(self):
+            reply = super().step()
+            step = reply["step"]
+            ended = [name for name in step["preempted"] if name in step["finished"]]
+            left_out.extend(ended)
+            step["preempted"] = tuple(name for name in step["preempted"] if name not in ended)
+            return reply
+
+    assert accused(system, [], [file], target=Literal, workloads=False) == []
+    assert left_out

@@ -5,7 +5,7 @@ Source: deck, chapters 4 "Prefill vs Decode", 6 "The Decode Path" and 8 "Preempt
 
 from ....model.observation import Step
 from ...history.run_history import RunHistory
-from ...rules.pool import blocks_for, free_when_decided, released_by
+from ...rules.pool import blocks_for, free_when_decided, perhaps_preempted, released_by
 from ...rules.predicate import Predicate, in_words
 from .decision import (
     WHOLE_PROMPTS,
@@ -33,7 +33,8 @@ def someone_decodes(history: RunHistory, step: Step) -> bool:
 
 def passed_by(history: RunHistory, step: Step) -> str | None:
     """In a decode step, every running sequence gets a token or is preempted (NAN-R04)."""
-    skipped = [request for request in kept(history, step) if request.id not in step.scheduled]
+    served = {*step.scheduled, *perhaps_preempted(history, step)}
+    skipped = [request for request in kept(history, step) if request.id not in served]
     if prefilled(history, step) or not skipped:
         return None
     return f"{names(skipped)} runs, but gets no token in a step that decodes"
@@ -45,7 +46,8 @@ def several_decode(history: RunHistory, step: Step) -> bool:
 
 def wrong_victim(history: RunHistory, step: Step) -> str | None:
     """The last of the queue is preempted, and only if too few blocks are free (NAN-R19)."""
-    gone, before = preempted(history, step), ran_before(history)
+    gone, unknown = preempted(history, step), perhaps_preempted(history, step)
+    before = [request for request in ran_before(history) if request.id not in unknown]
     if not gone:
         return None
     tail = before[len(before) - len(gone) :]
@@ -57,7 +59,8 @@ def wrong_victim(history: RunHistory, step: Step) -> str | None:
     if free is None:
         return None
     free += released_by(history, gone[1:])
-    served = [request for request in kept(history, step) if request.id in step.scheduled]
+    wanted = {*step.scheduled, *unknown}
+    served = [request for request in kept(history, step) if request.id in wanted]
     needed = sum(_may_take(history, request.computed) for request in (*served, gone[0]))
     if needed > free:
         return None

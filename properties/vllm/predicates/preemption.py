@@ -5,7 +5,7 @@ four/five invariants".
 """
 
 from ....model.observation import Step
-from ...rules.pool import free_when_decided, released_by, taken_by
+from ...rules.pool import free_when_decided, perhaps_preempted, released_by, taken_by
 from ...rules.predicate import PHASES, Predicate
 from ..history import groups, in_flight, loads, sessions, speculation, synchronous
 from ..history.request_history import VllmRequestHistory
@@ -24,13 +24,14 @@ from .decision import (
 
 def victim_not_the_tail(history: VllmRun, step: Step) -> str | None:
     """Under FCFS, the requests admitted last are preempted (V1CP-R13)."""
-    gone = preempted(history, step)
-    before = ran_before(history)
+    gone, unknown = preempted(history, step), perhaps_preempted(history, step)
+    before = [request for request in ran_before(history) if request.id not in unknown]
     if history.config["policy"] == "priority" or not gone:
         return None
     tail = before[len(before) - len(gone) :]
     if {request.id for request in tail} == {request.id for request in gone}:
-        return _admitted_before(history, gone, kept(history, step))
+        stay = [request for request in kept(history, step) if request.id not in unknown]
+        return _admitted_before(history, gone, stay)
     return f"{names(gone)} preempted instead of {names(tail)}; {names(before)} ran, in this order"
 
 
@@ -60,7 +61,8 @@ def tail_preempted(history: VllmRun, step: Step) -> bool:
 def victim_not_least_important(history: VllmRun, step: Step) -> str | None:
     """Under the priority policy, no preempted request is more important than one that stays; among
     equally important ones, the latest arrival is preempted first (V1CP-R14)."""
-    gone, stay = preempted(history, step), kept(history, step)
+    gone, unknown = preempted(history, step), perhaps_preempted(history, step)
+    stay = [request for request in kept(history, step) if request.id not in unknown]
     if history.config["policy"] != "priority" or not gone or not stay:
         return None
     victim = min(gone, key=lambda request: key(history, request))

@@ -11,7 +11,7 @@ from typing import Any
 from ....model.observation import Step
 from ...history.content import surely_shared
 from ...history.prefix_hits import caches
-from ...rules.pool import blocks_before, blocks_for
+from ...rules.pool import blocks_before, blocks_for, perhaps_preempted
 from ...rules.predicate import Predicate
 from ..history import cadence, groups, in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
@@ -315,10 +315,11 @@ def passed_by(history: VllmRun, step: Step) -> str | None:
     if history.pause == "pause_all" or sum(step.scheduled.values()) >= budget:
         return None
     before = ran_before(history)
+    served = {*step.scheduled, *perhaps_preempted(history, step)}
     without = [
         request
         for request in kept(history, step)
-        if request.id not in step.scheduled and not in_flight.passed_over(history.config, request)
+        if request.id not in served and not in_flight.passed_over(history.config, request)
     ]
     skipped = [
         request

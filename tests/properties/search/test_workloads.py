@@ -10,7 +10,7 @@ from schedproof.model.spyre import blocks, volumetric
 from schedproof.model.target import ModelTarget
 from schedproof.model.vllm import kv_cache, scheduler
 from schedproof.properties.checking.replay import replay
-from schedproof.properties.search.workloads import shapes_of, workloads
+from schedproof.properties.search.workloads import SHAPES, shapes_of, workloads
 from schedproof.spec.catalogue import load
 from schedproof.spec.systems import SYSTEMS
 
@@ -103,6 +103,66 @@ def test_each_shape_has_what_it_is_named_for():
     assert len(full.requests) > full.config["max_num_seqs"] > 255
     streams = [stream for request in scarce.requests for stream, _ in request.prompt]
     assert len(set(streams)) < len(streams)
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_lengths_that_do_not_fit_into_few_bits_occur(system):
+    smallest, largest = runs(system, "deep", 2)
+    assert max(request.tokens_to_emit for request in largest.requests) > 4096
+    assert max(request.prompt_len for request in smallest.requests) > 32_768
+
+
+@pytest.mark.parametrize(
+    ("system", "shape"), [(system, shape) for system in SYSTEMS for shape in shapes_of(system)]
+)
+def test_few_requests_of_a_shape_are_too_large_for_its_configurations(system, shape):
+    for scenario, wanted in zip(runs(system, shape, 2), SHAPES[shape].requests, strict=True):
+        assert len(scenario.requests) > 0.9 * wanted
+
+
+@pytest.mark.parametrize("system", [system for system in SYSTEMS if "full" in shapes_of(system)])
+def test_a_full_batch_shares_blocks_more_often_than_five_bits_can_count(system):
+    sharers, running = 0, 0
+
+    def watch(_, step):
+        nonlocal sharers, running
+        counts = Counter(block for table in step.blocks.values() for block in {*table})
+        sharers = max([sharers, *counts.values()])
+        running = max(running, len(step.running))
+
+    for full in runs(system, "full", 2):
+        replay(ModelTarget(), full, [], watch)
+    assert sharers > 32
+    assert running > 250
+
+
+def test_nano_vllm_preempts_several_sequences_in_a_step_and_one_several_times():
+    [crowd] = runs("nano_vllm", "crowd")
+    again, together = Counter(), []
+
+    def watch(_, step):
+        again.update(step.preempted)
+        together.append(len(step.preempted))
+
+    replay(ModelTarget(), crowd, [], watch)
+    assert max(together) > 1
+    assert max(again.values()) > 2
+
+
+@pytest.mark.parametrize("system", ["vllm", "generic"])
+def test_drafts_and_decisions_in_flight_occur_in_larger_batches_too(system):
+    drawn = [run for shape in ("packed", "scarce") for run in runs(system, shape, 8)]
+    drafted = [run for run in drawn if run.config.get("num_speculative_tokens")]
+    assert max(len(request.accepted) for run in drafted for request in run.requests) > 8
+    assert any(run.config.get("async_scheduling") for run in drawn)
+
+
+def test_requests_that_start_whole_are_ordered_by_priority_too():
+    packed = runs("generic", "packed", 8, order="any")
+    assert any(
+        run.config.get("order_by_priority") and not run.config["enable_chunked_prefill"]
+        for run in packed
+    )
 
 
 @pytest.mark.parametrize("system", [system for system in SYSTEMS if system != "spyre"])
@@ -274,7 +334,7 @@ def test_a_fault_of_size_is_named(target, system, expected):
     ("system", "blocks", "number", "expected"),
     [
         ("vllm", 32, 4, ("deep", "V1CP-R36")),
-        ("vllm", 64, 1, ("wide", "V1-R08")),
+        ("vllm", 64, 1, ("full", "V1-R08")),
         ("generic", 32, 4, ("loose", "GEN-R11")),
         ("generic", 64, 1, ("wide", "GEN-R11")),
     ],
