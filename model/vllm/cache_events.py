@@ -7,7 +7,7 @@ prompt in the cache.
 
 from typing import Any
 
-from ..pool import Content
+from ..pool import NOTHING_CACHED, Content
 from .config import VllmConfig
 from .state import State
 
@@ -20,7 +20,8 @@ def publish(
     They name each block that can be found since (V1-R99), with its tokens (V1-R95), and each block
     that can no longer be found (V1-R98). A step in which no decision completes publishes nothing.
     """
-    known, cached = state.published, state.pool.cached
+    known = NOTHING_CACHED if state.published is None else state.published
+    cached = state.pool.cached
     if seen["scheduled"] and len(state.in_flight) > len(before.in_flight):
         return state, seen | {"cache_events": {}}
     if known is cached:

@@ -5,7 +5,7 @@ from typing import NamedTuple, Self
 
 from .. import sequence
 from ..members import Record
-from ..pool import NOTHING_CACHED, Content, Pool, prefix
+from ..pool import Content, Pool, prefix
 from ..scenario import Segment, Turn
 
 EOS: Segment = ("end of sequence", 1)  # the last token of an answer that stops early
@@ -176,7 +176,8 @@ class State(Record, frozen=True):
         pause: "pause_new" or "pause_all" while an operator holds the scheduler back.
         told: the requests that the worker knows.
         cadence: which steps hold prefills back, after the first step with an interval.
-        published: the blocks that routers know, by content, as in `Pool.cached`.
+        published: the blocks that routers know, by content, as in `Pool.cached`; None before the
+            first event.
     """
 
     waiting: tuple[Sequence, ...] = ()
@@ -193,7 +194,7 @@ class State(Record, frozen=True):
     pause: str | None = None
     told: tuple[str, ...] = ()
     cadence: Cadence | None = None
-    published: Mapping[Content, tuple[int, ...]] = NOTHING_CACHED
+    published: Mapping[Content, tuple[int, ...]] | None = None
 
     @property
     def holders(self) -> tuple[Sequence, ...]:

@@ -53,7 +53,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     },
     "full": {
         **{"max_num_seqs": (256, 512), "max_num_batched_tokens": (8192, 2048)},
-        **{"max_model_len": (16_384,), "num_blocks": (1000, None)},
+        **{"max_model_len": (16_384,), "num_blocks": (1500, None)},
         "enable_prefix_caching": (True, False),
     },
     "scarce": {

@@ -17,6 +17,7 @@ from .group_strategies import kv_groups, watermarks
 from .history import groups, speculation
 from .history.request_history import VllmRequestHistory
 from .history.run import VllmRun
+from .history.speculation import drafts as drafts  # a generator
 from .predicates.decision import watermark_blocks
 from .request_features import dynamic_drafts, encoders, last_options, later_limits
 
@@ -187,10 +188,8 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         **{"num_blocks": (24, 12), "policy": ("fcfs", "priority")},
     },
     "idle": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (None, 48)},
-    "deep": {
-        **_PUBLISHED,
-        **{"max_num_seqs": (1, 128, 256), "max_model_len": (131_072,), "num_blocks": (30_000,)},
-    },
+    "deep": _PUBLISHED
+    | {"max_num_seqs": (1, 32, 48), "max_model_len": (131_072,), "num_blocks": (30_000,)},
     "loose": {
         **_PUBLISHED,
         "max_model_len": (8192,),
@@ -448,9 +447,6 @@ def contents(
             return (*again, (name, draw(st.integers(1, min(room, 2)))))
     units = borders(config)
     return like_an_earlier_prompt(draw, earlier, name, length, config["block_size"], units, longest)
-
-
-drafts = speculation.drafts
 
 
 def takes_priorities(config: Config) -> bool:

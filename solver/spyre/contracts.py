@@ -185,8 +185,7 @@ def request_tkv(lengths: list[int], block: int) -> bool:
 
 @_contract("documented.max_tkv", _a_batch, PRODUCTION, SMALL)
 def largest_tkv(lengths: list[int], block: int) -> bool:
-    """The max-tkv lies in the longest member's last block, at the largest offset of any member
-    (SPY-R27)."""
+    """The max-tkv is in the longest member's last block, at the largest offset of any (SPY-R27)."""
     largest = documented.max_tkv(lengths, block) - 1
     offset = max((n - 1) % block for n in lengths)
     return largest // block == (max(lengths) - 1) // block and largest % block == offset

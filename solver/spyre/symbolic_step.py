@@ -66,8 +66,7 @@ ENDING = 2  # this many may each end in the step; any others end only together
 
 
 class Lengths(NamedTuple):
-    """The lengths of a request in symbols, in tokens; `ends` is the number of tokens that it
-    generates."""
+    """The lengths of a request in symbols, in tokens; it generates `ends` tokens."""
 
     prompt: Any
     tokens: Any

@@ -292,10 +292,14 @@ def someone_runs(history: VllmRun, step: Step) -> bool:
 
 PREDICATES = {
     "V1CP-R13": Predicate(
-        victim_not_the_tail, tail_preempted, reads=(PHASES, "preempted", "running")
+        victim_not_the_tail,
+        tail_preempted,
+        reads=(PHASES, "preempted", "running", "scheduled"),
     ),
     "V1CP-R14": Predicate(
-        victim_not_least_important, preempts_by_priority, reads=("preempted", "running")
+        victim_not_least_important,
+        preempts_by_priority,
+        reads=("preempted", "running", "scheduled"),
     ),
     "V1-R05": Predicate(needless_preemption, blocks_run_out),
     "V1-I5": Predicate(victim_keeps_something, someone_is_preempted),

@@ -134,8 +134,8 @@ def test_rules_without_a_predicate_are_one_line_and_not_counted():
     assert lines == [
         f"held           SPY-R35  {TITLES['SPY-R35']} (exercised in 9 steps)",
         f"not observable ALL-R03  {TITLES['ALL-R03']}: the target does not show waiting",
-        "2 more rules have no predicate of their own (schedproof rules shows why, and what "
-        "checks them instead)",
+        "2 more rules have no predicate of their own (to see why, and what checks "
+        "them instead: schedproof rules)",
         "toy 1 against sound: conforms (1 held, 0 broken, 1 not observable; seed 3)",
     ]
 

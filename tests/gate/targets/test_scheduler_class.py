@@ -289,7 +289,7 @@ def test_the_base_of_a_class_is_the_nearest_one_of_the_release():
 def test_a_class_that_always_decides_ahead_gets_a_pipeline_only_when_that_is_said():
     release = Release("0.33.0", frozenset(), made("Mine", AHEAD, "mine"))
     pipeline = {"pipeline_parallel_size": 2, "async_scheduling": False}
-    with pytest.raises(RefusedError, match="valid is true with a pipeline"):
+    with pytest.raises(RefusedError, match="valid: true with a pipeline"):
         class_for(release, pipeline)
     assert class_for(release, {"async_scheduling": False}) is release.scheduler_class
     plain = replace(release, scheduler_class=made("Mine", OWN, "mine"))

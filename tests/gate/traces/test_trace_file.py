@@ -184,7 +184,7 @@ def added(**changes):
         ),
         ([*BEGIN, STEP, OK], "4: $.step: missing; valid: block_changes, ok, step"),
         ([*BEGIN, STEP, {"ok": True, "step": 3}], "4: $.step: 3; valid: the step observation"),
-        ([*BEGIN, STEP, step(tvk=3)], "4: $.step.tvk: unknown key; valid: blocks, completes, "),
+        ([*BEGIN, STEP, step(tvk=3)], "4: $.step.tvk: unknown key; valid: blocks, cache_events, "),
         ([*BEGIN, STEP, step(tkv="x")], '4: $.step.tkv: "x": Expected `int | null`, got `str`'),
         (
             [*BEGIN, STEP, step(scheduled={"a": -1})],

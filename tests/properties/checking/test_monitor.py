@@ -200,7 +200,10 @@ def test_one_that_could_not_abort_is_compared_without_aborts():
         (lambda answers: answers.insert(1, ("step", {})), "'step'; the scenario asks for 'add'"),
         (lambda answers: answers[1][1].clear(), "$.answers[1]: ok is None"),
         (lambda answers: answers[0][1].pop("observes"), "$.answers[0]: observes is None"),
-        (lambda answers: answers[-1][1]["step"].pop("kind"), "field kind is promised"),
+        (
+            lambda answers: answers[-1][1]["step"].pop("kind"),
+            "the step lacks the field kind, which observes lists",
+        ),
     ],
 )
 def test_answers_that_do_not_fit_are_an_error_with_their_place(damage, message):

@@ -977,7 +977,7 @@ def test_a_failed_load_of_several_groups_ends_the_engine_before_0_33(vllm):
         ({"synchronous_loads": True}, "one group with synchronous_loads true"),
         (
             {"num_speculative_tokens": 2, "num_lookahead_tokens": 2},
-            "valid is 0 if there are a connector and several groups",
+            "valid: 0 if there are a connector and several groups",
         ),
         (
             {"kv_groups": [{"kind": "full"}, {"kind": "mamba"}]},
@@ -996,7 +996,7 @@ def test_a_connector_and_groups_are_refused_with_what_is_not_judged(vllm, option
         ([{"kind": "full"}, {**WINDOW, "block_size": 0}], "$.config.kv_groups[1].block_size is 0"),
         (
             [{"kind": "full"}, {"kind": "full"}],
-            "valid is a list in which only the first group is full",
+            "valid: a list in which only the first group is full",
         ),
         ([{"kind": "full"}, {"kind": "sliding_window"}], "$.config.kv_groups[1] is "),
         ([{"kind": "full"}, {**WINDOW, "window": 1}], "$.config.kv_groups[1].window is 1"),
@@ -1049,11 +1049,10 @@ def test_a_hit_may_end_inside_a_block_which_the_worker_copies(vllm):
     copies = [copy for _, copy in step["sent"]["copies"]]
     assert copies == [step["blocks"]["b"][1], step["group_blocks"]["b"][0][1]]
     assert (
-        "valid is a divisor of block_size"
-        in vllm.start(**unit | {"prefix_match_unit": 3})["message"]
+        "valid: a divisor of block_size" in vllm.start(**unit | {"prefix_match_unit": 3})["message"]
     )
     drafts = vllm.start(**unit, num_speculative_tokens=1)["message"]
-    assert "valid is null without drafts" in drafts
+    assert "valid: null without drafts" in drafts
 
 
 def test_events_say_what_enters_the_cache_and_what_leaves_it(vllm):
