@@ -22,10 +22,14 @@ class Offer(NamedTuple):
 
 class Report(NamedTuple):
     """The number of correctly loaded tokens of each completed load, and the requests whose
-    blocks were sent."""
+    blocks were sent, both in the order in which they began.
+
+    A worker reports sets, whose order could differ between runs, and with it the blocks that are
+    reused first.
+    """
 
     landed: dict[str, int]
-    sent: set[str]
+    sent: dict[str, None]
 
 
 class Loads:
@@ -84,7 +88,7 @@ class Loads:
 
     def step(self) -> Report:
         landed = {name: self._right.pop(name) for name in _over(self.loading)}
-        sent = _over(self.sending)
+        sent = dict.fromkeys(_over(self.sending))
         self.loading = {
             n: remaining - 1 for n, remaining in self.loading.items() if n not in landed
         }
@@ -92,5 +96,5 @@ class Loads:
         return Report(landed, sent)
 
 
-def _over(remaining: dict[str, int]) -> set[str]:
-    return {name for name, steps in remaining.items() if steps == 0}
+def _over(remaining: dict[str, int]) -> list[str]:
+    return [name for name, steps in remaining.items() if steps == 0]

@@ -197,8 +197,8 @@ class VllmEngine(SchedulerView):
             lost = self._lost_blocks(failed) | self._loads.lost
             self._loads.lost = set()
             output.kv_connector_output = connector_output(
-                finished_recving={*report.landed} or None,
-                finished_sending=report.sent or None,
+                finished_recving=report.landed.keys() or None,
+                finished_sending=report.sent.keys() or None,
                 **self._failures({*failed}, lost, connector_output),
             )
 

@@ -199,9 +199,9 @@ def test_a_load_takes_its_steps_and_is_offered_once():
     taken = SimpleNamespace(request_id="a", num_tokens=10)
     assert loads.offered(taken, 0, 4) == 8
     loads.begin("a", 8, 8)
-    nothing = Report({}, set())
+    nothing = Report({}, {})
     reports = [loads.step() for _ in range(4)]
-    assert reports == [nothing, nothing, Report({"a": 8}, set()), nothing]
+    assert reports == [nothing, nothing, Report({"a": 8}, {}), nothing]
     assert loads.offered(taken, 0, 4) == 0
 
 
@@ -238,7 +238,19 @@ def test_blocks_are_sent_unless_the_client_gave_up_or_the_load_has_failed():
     loads.send_steps["d"] = 1
     assert not loads.ended("d", "FINISHED_ERROR", has_blocks=True)
     assert not loads.ended("c", "FINISHED_STOPPED", has_blocks=True)
-    assert [loads.step().sent for _ in range(3)] == [set(), {"a"}, set()]
+    assert [[*loads.step().sent] for _ in range(3)] == [[], ["a"], []]
+
+
+def test_transfers_that_end_together_are_reported_in_the_order_in_which_they_began():
+    loads, names = Loads(), [f"r{number}" for number in range(9, 0, -1)]
+    for name in names:
+        loads.send_steps[name] = 0
+        loads.offers[name] = Offer(4)
+        loads.begin(name, 4, 4)
+    for name in names:
+        loads.ended(name, "FINISHED_STOPPED", True)
+    report = loads.step()
+    assert [*report.landed] == [*report.sent] == names
 
 
 def test_blocks_of_an_aborted_request_are_sent_if_the_connector_began_with_them():
