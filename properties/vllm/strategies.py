@@ -168,7 +168,7 @@ LATE_STEPS = 8
 _RESETS = ("reset_running_requests", "reset_prefix_cache")
 CONTROLS = (*_RESETS, "pause_new", *_RESETS, "pause_all", *2 * ("resume",))
 # The published sizes; pools that run out, and pools that do not.
-_PUBLISHED: Mapping[str, Sequence[Any]] = {
+_PUBLISHED: dict[str, Sequence[Any]] = {
     **{"max_num_seqs": (128, 256), "max_num_batched_tokens": (2048, 8192)},
     **{"enable_prefix_caching": (True, False), "policy": ("fcfs", "priority")},
 }
