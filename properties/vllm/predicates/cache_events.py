@@ -44,8 +44,8 @@ def tokens_differ(history: VllmRun, step: Step) -> str | None:
     for event in published(step).events:
         whole = len(event.blocks) * event.block_size
         if event.kind == "stored" and event.tokens != whole:
-            named = f"{len(event.blocks)} blocks of {event.block_size} tokens"
-            return f"an event names {named}, and lists {event.tokens} tokens"
+            hold = f"{whole} ({len(event.blocks)} x {event.block_size})"
+            return f"an event lists {event.tokens} tokens, but its blocks hold {hold}"
     return None
 
 

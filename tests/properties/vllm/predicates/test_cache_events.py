@@ -70,7 +70,7 @@ def test_a_block_can_be_found_unannounced():
 
 def test_an_event_lists_other_tokens():
     assert cache_events.tokens_differ(history(), step(stored("x", tokens=8), entered="x")) == (
-        "an event names 1 blocks of 4 tokens, and lists 8 tokens"
+        "an event lists 8 tokens, but its blocks hold 4 (1 x 4)"
     )
 
 
