@@ -28,7 +28,7 @@ cause, because it ends its run.
 
 import datetime
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ...properties.checking.failure_signature import shape
@@ -170,19 +170,31 @@ def _lines_of(file: str, finding: Finding) -> set[str]:
 
 
 def _extra_features(finding: Finding, other: Finding, usual: Collection[str]) -> set[str]:
-    """Return the optional features that the first finding needs and the second does not.
+    """Return the optional features that the first finding needs and the second does not, in any
+    setting.
 
     If only one of them needs sessions, for example, a fault in the handling of sessions cannot have
     caused both. If the second finding was not shrunk, its needs are unknown, but it cannot need a
     feature that its run does not use.
     """
     theirs = (other.features or None) if other.needs is None else other.needs
-    return set() if theirs is None else _optional_features(finding, usual) - {*theirs}
+    if theirs is None:
+        return set()
+    keys = _keys(theirs)
+    return {name for name in _optional_features(finding, usual) if _key(name) not in keys}
 
 
 def _optional_features(finding: Finding, usual: Collection[str]) -> set[str]:
     needs = {*(finding.needs or ())} - BASIC
-    return {name for name in needs if name.partition(" ")[0] not in usual}
+    return {name for name in needs if _key(name) not in usual}
+
+
+def _key(feature: str) -> str:
+    return feature.partition(" ")[0]
+
+
+def _keys(features: Iterable[str]) -> set[str]:
+    return {_key(name) for name in features}
 
 
 def _is_one_failure(finding: Finding, other: Finding) -> bool:
@@ -204,18 +216,15 @@ def _is_one_failure(finding: Finding, other: Finding) -> bool:
 
 
 def _needs_unlike(finding: Finding, other: Finding) -> set[str]:
-    """Return the features that a finding needs, except those that `other` needs with the opposite
-    setting.
+    """Return the features that a finding needs, except those that `other` needs in another setting.
 
     If one finding needs a feature on and the other needs it off, the rule is broken either way, so
     the feature does not matter.
     """
-    turned = {
-        f"{name} {'off' if state == 'on' else 'on'}"
-        for name, _, state in (feature.rpartition(" ") for feature in other.needs or ())
-        if state in ("on", "off")
+    theirs = {*(other.needs or ())}
+    return {
+        name for name in finding.needs or () if name in theirs or _key(name) not in _keys(theirs)
     }
-    return {*(finding.needs or ())} - turned
 
 
 def _broken_in_last_step(finding: Finding) -> frozenset[str]:

@@ -180,7 +180,7 @@ def test_what_a_hostile_target_says_is_one_printable_line(diff):
 def test_a_target_that_is_none_is_inconclusive(diff):
     result = diff("model", "toys:Nonsense")
     assert result.code == 3
-    assert "ADAPTER: at 'step' field" in result.err
+    assert "ADAPTER: at 'step' the step lacks the field" in result.err
     assert "inconclusive" in result.out
 
 

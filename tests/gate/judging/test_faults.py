@@ -164,6 +164,15 @@ def test_a_rule_that_breaks_with_a_switch_on_and_off_is_one_fault():
     assert len(faults(on, finding("V1-R09", needs=("reserve_full_isl off", "abort")))) == 2
 
 
+def test_a_rule_that_breaks_in_two_modes_of_one_option_is_one_fault():
+    full, incremental = (
+        finding("V1-R99", scale=mode, needs=(f"kv_cache_events {mode}", "shared prompt"))
+        for mode in ("full", "incremental")
+    )
+    assert len(faults(full, incremental)) == 1
+    assert len(faults(full, finding("V1-R99", needs=("streaming_inputs on",)))) == 2
+
+
 def test_two_crashes_are_one_fault_if_they_say_the_same():
     crash = finding("ALL-R01", message="KeyError: 'r3', 3")
     alike = finding("ALL-R01", scale="tight", message="KeyError: 'r0', 17")
