@@ -188,7 +188,7 @@ def _beside(
         outcome = replay(pair, scenario, ())
         difference = pair.difference
         if difference is None:
-            console.print(f"the targets do not differ in {outcome.steps} steps")
+            console.print(f"the targets do not differ in {output.plural(outcome.steps, 'step')}")
             return CONFORMS
         replay(pair, scenario, (), last_step=difference.step)
         before = tuple(both for both in pair.recent if both.number < difference.step)
@@ -217,7 +217,7 @@ def _conclude(
     if outcome.unmet:
         return BROKEN
     if not outcome.finished:
-        console.print(f"not finished after {outcome.steps} steps: no verdict")
+        console.print(f"not finished after {output.plural(outcome.steps, 'step')}: no verdict")
         return INCONCLUSIVE
     exercised = [rule.id for rule in outcome.session.checked if outcome.exercised[rule.id]]
     idle = [rule.id for rule in chosen if rule.id not in exercised]
@@ -227,7 +227,7 @@ def _conclude(
         return INCONCLUSIVE
     left_out = f", {idle_steps:,} idle steps left out" if idle_steps else ""
     console.print(
-        f"no rule is broken in {outcome.steps - idle_steps} steps{left_out} "
+        f"no rule is broken in {output.plural(outcome.steps - idle_steps, 'step')}{left_out} "
         f"({len(exercised)} of {len(outcome.session.checked)} rules were exercised)"
     )
     return CONFORMS

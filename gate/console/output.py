@@ -218,9 +218,9 @@ def request_lines(scenario: Scenario) -> list[str]:
         if request.sent_as is not None:
             words += f", sent as {request.sent_as}"
         if request.grammar_steps:
-            words += f", its grammar is compiled after {request.grammar_steps} steps"
+            words += f", its grammar is compiled after {plural(request.grammar_steps, 'step')}"
         if request.tool_steps:
-            words += f", its tool runs for {request.tool_steps} steps"
+            words += f", its tool runs for {plural(request.tool_steps, 'step')}"
         words += ", its grammar is invalid" if request.grammar_fails else ""
         turns = turn_words(request)
         lines.append(f"{arrives}: {lengths}{words}{stops}{aborted}{turns}")
@@ -232,7 +232,7 @@ def request_lines(scenario: Scenario) -> list[str]:
 def turn_words(request: Request) -> str:
     words = ""
     for turn in request.turns:
-        when = "at once" if turn.delay is None else f"after {turn.delay} steps"
+        when = "at once" if turn.delay is None else f"after {plural(turn.delay, 'step')}"
         stops = ""
         if turn.tokens_to_emit < turn.max_tokens:
             stops = f", stops after {turn.tokens_to_emit}"
@@ -257,13 +257,15 @@ def load_words(request: Request) -> str:
     words = ""
     if request.external_tokens:
         tokens = min(request.external_tokens, request.prompt_len)
-        words = f", {tokens} tokens are loaded after {request.load_steps} steps"
+        are = "are" if tokens != 1 else "is"
+        after = plural(request.load_steps, "step")
+        words = f", {plural(tokens, 'token')} {are} loaded after {after}"
     if request.load_fails_at is not None:
         words += f", the load fails from token {request.load_fails_at} on"
     if request.load_deferrals:
         words += f", the connector defers its answer {plural(request.load_deferrals, 'time')}"
     if request.send_steps is not None:
-        words += f", its blocks are sent in {request.send_steps + 1} steps"
+        words += f", its blocks are sent in {plural(request.send_steps + 1, 'step')}"
         words += " even if it is aborted" if request.send_aborted else ""
     return words
 

@@ -89,7 +89,7 @@ def out_of_date(verdict: Verdict) -> dict[str, str]:
 
 def reason_of(entry: RuleVerdict) -> str:
     if entry.status == "held":
-        return f"exercised in {entry.exercised} steps"
+        return f"exercised in {plural(entry.exercised, 'step')}"
     also = [f"with {entry.consequence_of}"] if entry.consequence_of else []
     also += [f"fault {entry.fault}"] if entry.fault else []
     return f"{entry.message or ''} ({', '.join(also)})" if also else entry.message or ""

@@ -97,7 +97,7 @@ def test_a_request_may_say_what_a_connector_has_of_it():
         assert first["has_connector"]
         assert dict(first["queues"])["parked"] == ["r0"]
         assert first["requests"][0]["where"] == "parked"
-        asked = "8 tokens are loaded after 1 steps, the load fails from token 4 on"
+        asked = "8 tokens are loaded after 1 step, the load fails from token 4 on"
         assert asked in first["requests"][0]["asked"]
         assert "finished {r0 error}" in move(server, "/step")["last"]["line"]
         status, text, _ = ask(
