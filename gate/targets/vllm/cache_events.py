@@ -27,6 +27,20 @@ def check(release: Any, config: Mapping[str, Any]) -> None:
         raise refuse(KEY, FULL, valid)
 
 
+def check_groups(release: Any, config: Mapping[str, Any], chosen: Any, without: Any) -> None:
+    """Refuse several groups if the release manages them as one because of the events.
+
+    `chosen` is vLLM's configuration, and `without` the same one without events.
+    """
+    manages_one = [
+        bool(getattr(each.scheduler_config, "disable_hybrid_kv_cache_manager", False))
+        for each in (chosen, without)
+    ]
+    if manages_one == [True, False]:
+        valid = f"{NONE} with several groups ({release} disables its hybrid KV cache manager)"
+        raise refuse(KEY, config[KEY], valid)
+
+
 def events_config() -> Any:
     """Return vLLM's option. The publisher is replaced by `Published`."""
     options = {"enable_kv_cache_events": True, "publisher": "null"}

@@ -122,11 +122,14 @@ def configure(release: Release, config: Mapping[str, Any]) -> tuple[Any, StartUp
         mamba = groups.has_mamba(config)
         events = cache_events.are_published(config)
         vllm_config = cached_config(drafter(config), policy, mamba, events, **options)
+        if events and len(groups.kinds(config)) > 1:
+            without = cached_config(drafter(config), policy, mamba, **options)
+            cache_events.check_groups(release, config, vllm_config, without)
     except (ValueError, AssertionError, NotImplementedError) as error:
         raise _refusal(release, config, error) from error
     _check_honoured(release, config, vllm_config)
     try:
-        planned = _planning(drafter(config), policy, groups.kinds(config), **options)
+        planned = _planning(drafter(config), policy, groups.kinds(config), events, **options)
     except PARTS_MISSING as error:
         return vllm_config, StartUp(None, f"{release}: {start_up.CHECK} cannot be run: {error}")
 
@@ -152,10 +155,11 @@ def _planning(
     drafts: tuple[str, int, Ranges] | None,
     policy: str | None,
     kinds: tuple[groups.Kind, ...],
+    events: bool,
     **options: Any,
 ) -> str | None:
     mamba = any(kind == groups.MAMBA for kind, *_ in kinds)
-    vllm_config = cached_config(drafts, policy, mamba, **options)
+    vllm_config = cached_config(drafts, policy, mamba, events, **options)
     specs = groups.specs(kinds, vllm_config.cache_config, drafts[1] if drafts else 0)
     return start_up.refusal(vllm_config, specs)
 

@@ -1,11 +1,13 @@
 """What a record says about a vLLM scheduler and its requests, without vLLM."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from schedproof.gate.targets.protocol_checks import Output
+from schedproof.gate.targets.protocol_checks import Output, RefusedError
+from schedproof.gate.targets.vllm import cache_events
 from schedproof.gate.targets.vllm.drafts import Drafts
 from schedproof.gate.targets.vllm.in_flight import Flight, Flights, depth
 from schedproof.gate.targets.vllm.loads import Loads, Offer, Report
@@ -326,3 +328,17 @@ def test_an_unbounded_pool_has_room_for_a_whole_workload(shape):
         lengths = [request.prompt_len + request.max_tokens for request in run.requests]
         blocks = sum(blocks_for(length, run.config["block_size"]) for length in lengths)
         assert blocks <= plenty_of_blocks(run.config)
+
+
+@pytest.mark.parametrize(
+    ("with_events", "without", "refused"),
+    [(True, False, True), (True, True, False), (False, False, False)],
+)
+def test_groups_are_refused_if_events_make_the_release_manage_one(with_events, without, refused):
+    chosen, other = (
+        SimpleNamespace(scheduler_config=SimpleNamespace(disable_hybrid_kv_cache_manager=disabled))
+        for disabled in (with_events, without)
+    )
+    expected = pytest.raises(RefusedError, match="valid: none with several groups")
+    with expected if refused else nullcontext():
+        cache_events.check_groups("vllm 1", {"kv_cache_events": "full"}, chosen, other)
