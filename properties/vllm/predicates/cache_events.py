@@ -31,7 +31,7 @@ def found_unannounced(history: VllmRun, step: Step) -> str | None:
     if not (unknown := routing.cached - routing.known):
         return None
     if taken_back := unknown & _removed(step):
-        return f"events say that {_blocks(taken_back)} is removed, but it can still be found"
+        return f"an event removes {_blocks(taken_back)}, of which a copy can still be found"
     return f"{_blocks(unknown)} can be found, but no event says so"
 
 

@@ -64,7 +64,7 @@ def test_a_block_can_be_found_unannounced():
     )
     run = history(step(stored("x"), entered="x"))
     assert cache_events.found_unannounced(run, step(removed("x"))) == (
-        "events say that block x is removed, but it can still be found"
+        "an event removes block x, of which a copy can still be found"
     )
 
 
