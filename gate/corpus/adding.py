@@ -16,7 +16,7 @@ from ...model.target import Target
 from ...properties.checking.failure_signature import shape
 from ...properties.checking.replay import Outcome, replay
 from ...properties.rules.predicate import Broken
-from ...properties.shrinking.shrink import shrink, size
+from ...properties.shrinking.shrink import changed_options, shrink, size
 from ...spec.catalogue import CatalogueError, load, select
 from ..files.scenario_file import FileError, file_name
 from . import folder as corpus_folder
@@ -221,7 +221,8 @@ def _origin(adding: Adding, rule: str, own: str, outcome: Outcome) -> Origin:
 
 def _keep(adding: Adding, file: Path, scenario: Scenario, origin: Origin, how: str) -> None:
     """Write the entry, unless the corpus has an entry with the same failure that is no larger.
-    Remove larger entries with that failure."""
+    Remove larger entries with that failure. An entry stands only for those that need no fewer
+    optional features."""
     entries = corpus_folder.entries(adding.folder) if adding.folder.exists() else []
     path = adding.folder / file_name(scenario, origin.rule)
     new = Entry(path, scenario, origin)
@@ -230,7 +231,7 @@ def _keep(adding: Adding, file: Path, scenario: Scenario, origin: Origin, how: s
     if same:
         adding.say(f"{file}: {path} already exists and {expectation(same[0].scenario)}")
         return
-    kept = next((entry for entry in alike if size(entry.scenario) <= size(scenario)), None)
+    kept = next((entry for entry in alike if stands_for(entry.scenario, scenario)), None)
     if kept is not None:
         adding.say(
             f"{file}: not added, because {kept.path} has the same failure, is no larger, and "
@@ -238,8 +239,15 @@ def _keep(adding: Adding, file: Path, scenario: Scenario, origin: Origin, how: s
         )
         return
     corpus_folder.add(adding.folder, scenario, origin)
-    for entry in alike:
+    replaced = [entry for entry in alike if stands_for(scenario, entry.scenario)]
+    for entry in replaced:
         corpus_folder.remove(entry)
-    instead = f", instead of {', '.join(entry.path.name for entry in alike)}" * bool(alike)
+    instead = f", instead of {', '.join(entry.path.name for entry in replaced)}" * bool(replaced)
     about = f"{in_words(scenario)}, {how}; {expectation(scenario)}"
     adding.say(f"{file}: added {path}{instead} ({about})")
+
+
+def stands_for(scenario: Scenario, other: Scenario) -> bool:
+    """Return whether a scenario can stand for another one with the same failure."""
+    needs_no_more = changed_options(scenario) <= changed_options(other)
+    return needs_no_more and size(scenario) <= size(other)

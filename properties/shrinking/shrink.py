@@ -233,6 +233,12 @@ def _defaults(scenario: Scenario) -> Mapping[str, Any]:
     return full_config(scenario.system, revision, {})
 
 
+def changed_options(scenario: Scenario) -> frozenset[str]:
+    """Return the keys of the optional features that the scenario turns on or changes."""
+    defaults = _defaults(scenario)
+    return frozenset(key for key in scenario.config if _is_changed(scenario, key, defaults))
+
+
 def _is_changed(scenario: Scenario, key: str, defaults: Mapping[str, Any]) -> bool:
     return _is_option(key, defaults) and scenario.config[key] != defaults.get(key)
 
