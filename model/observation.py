@@ -113,7 +113,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cache_events: CacheEvents | None = None
 
 
-# `sent` is renamed as a step of its own.
+# `sent` has fields of a step, so `rename_requests` renames it separately.
 NAMES_NO_REQUEST = ("encoder_dropped", "sent", "cache_events")
 
 

@@ -222,9 +222,8 @@ def _needs_unlike(finding: Finding, other: Finding) -> set[str]:
     the feature does not matter.
     """
     theirs = {*(other.needs or ())}
-    return {
-        name for name in finding.needs or () if name in theirs or _key(name) not in _keys(theirs)
-    }
+    keys = _keys(theirs)
+    return {name for name in finding.needs or () if name in theirs or _key(name) not in keys}
 
 
 def _broken_in_last_step(finding: Finding) -> frozenset[str]:

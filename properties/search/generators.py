@@ -117,23 +117,22 @@ def generators_of(system: str) -> Generators:
 
 
 def has_priorities(generators: Generators, config: Any) -> bool:
-    return _optional(generators, "takes_priorities", config)
+    return bool(_optional(generators, "takes_priorities", config))
 
 
 def orders_by_priority(generators: Generators, config: Any) -> bool:
-    return _optional(generators, "orders_by_priority", config)
+    return bool(_optional(generators, "orders_by_priority", config))
 
 
 def drafts_of(generators: Generators, config: Any) -> int:
-    function = getattr(generators, "drafts", None)
-    return 0 if function is None else int(function(config))
+    return int(_optional(generators, "drafts", config))
 
 
-def _optional(generators: Generators, name: str, config: Any) -> bool:
+def _optional(generators: Generators, name: str, config: Any) -> Any:
     """Call the optional function `name` with the configuration. Return False if the system lacks
     this function."""
     function = getattr(generators, name, None)
-    return function is not None and bool(function(config))
+    return function is not None and function(config)
 
 
 class RequestFeatures(Protocol):

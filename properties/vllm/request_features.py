@@ -82,7 +82,7 @@ def prefill_intervals(
 
 
 @st.composite
-def last_options(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[str, Any]:
+def intervals_and_events(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[str, Any]:
     """Draw an interval between prefills, and whether routers are told what is cached."""
     drawn = draw(prefill_intervals(config, avoid))
     if caches(config) and draw(st.sampled_from((*3 * (False,), True))):

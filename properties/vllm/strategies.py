@@ -17,9 +17,9 @@ from .group_strategies import kv_groups, watermarks
 from .history import groups, speculation
 from .history.request_history import VllmRequestHistory
 from .history.run import VllmRun
-from .history.speculation import drafts as drafts  # a generator
+from .history.speculation import drafts as drafts  # for `drafts_of`
 from .predicates.decision import watermark_blocks
-from .request_features import dynamic_drafts, encoders, last_options, later_limits
+from .request_features import dynamic_drafts, encoders, intervals_and_events, later_limits
 
 Config = Mapping[str, Any]
 
@@ -248,7 +248,7 @@ def configs(
     }
     config |= {} if LATER_LIMITS in avoid else draw(later_limits(config))
     config |= draw(options(config, avoid))
-    return config | draw(last_options(config, avoid))
+    return config | draw(intervals_and_events(config, avoid))
 
 
 def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:

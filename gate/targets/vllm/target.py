@@ -296,7 +296,7 @@ def _scheduler(
         kv_cache_config=kv_cache_config,
         structured_output_manager=structured.StructuredOutputManager(vllm_config),
         block_size=block_size,
-        log_stats=True,  # as on a server, unless it is told otherwise
+        log_stats=True,  # a server's default
         **({} if hashed == block_size else {"hash_block_size": hashed}),
     )
     return scheduler, hashed
