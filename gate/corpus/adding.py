@@ -16,7 +16,7 @@ from ...model.target import Target
 from ...properties.checking.failure_signature import shape
 from ...properties.checking.replay import Outcome, replay
 from ...properties.rules.predicate import Broken
-from ...properties.shrinking.shrink import changed_options, shrink, size
+from ...properties.shrinking.shrink import shrink, size, stands_for
 from ...spec.catalogue import CatalogueError, load, select
 from ..files.scenario_file import FileError, file_name
 from . import folder as corpus_folder
@@ -245,9 +245,3 @@ def _keep(adding: Adding, file: Path, scenario: Scenario, origin: Origin, how: s
     instead = f", instead of {', '.join(entry.path.name for entry in replaced)}" * bool(replaced)
     about = f"{in_words(scenario)}, {how}; {expectation(scenario)}"
     adding.say(f"{file}: added {path}{instead} ({about})")
-
-
-def stands_for(scenario: Scenario, other: Scenario) -> bool:
-    """Return whether a scenario can stand for another one with the same failure."""
-    needs_no_more = changed_options(scenario) <= changed_options(other)
-    return needs_no_more and size(scenario) <= size(other)

@@ -18,7 +18,7 @@ from ...properties.checking.failure_signature import shape
 from ...properties.checking.replay import Outcome, replay
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import applies
-from ...properties.shrinking.shrink import size
+from ...properties.shrinking.shrink import size, stands_for
 from ...spec.catalogue import Rule, load, selected
 from ...spec.systems import SYSTEMS
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
@@ -296,14 +296,14 @@ def prune(entries: Sequence[Entry], target: Target, say: Say, *, dry_run: bool) 
     """Remove duplicates and entries that can no longer be replayed. Keep an entry if it breaks a
     rule on the target. Return the number of removed entries."""
     removed = 0
-    smallest: dict[tuple[str, ...], Entry] = {}
+    kept: list[Entry] = []
     for entry in sorted(entries, key=_preference):
-        why = _why_not(entry, smallest)
+        why = _why_not(entry, kept)
         if why and judge(target, entry.scenario, entry.rule, rules_for(entry.scenario)).broken:
             say(f"{entry.path}: kept, because it still breaks a rule ({why})")
             why = ""
-        smallest.setdefault(entry.failure, entry)
         if not why:
+            kept.append(entry)
             continue
         if not dry_run:
             corpus_folder.remove(entry)
@@ -318,8 +318,9 @@ def _preference(entry: Entry) -> tuple[tuple[int, int], bool, str]:
     return size(entry.scenario), misnamed, entry.path.name
 
 
-def _why_not(entry: Entry, smallest: dict[tuple[str, ...], Entry]) -> str:
-    if entry.failure in smallest:
-        return f"the same failure as {smallest[entry.failure].path}, which is no larger"
+def _why_not(entry: Entry, kept: Sequence[Entry]) -> str:
+    for other in kept:
+        if other.failure == entry.failure and stands_for(other.scenario, entry.scenario):
+            return f"the same failure as {other.path}, which is no larger"
     judged = judge(ModelTarget(), entry.scenario, entry.rule, rules_for(entry.scenario))
     return f"can no longer be replayed: {judged.why}" if judged.refused else ""

@@ -233,7 +233,7 @@ def _defaults(scenario: Scenario) -> Mapping[str, Any]:
     return full_config(scenario.system, revision, {})
 
 
-def changed_options(scenario: Scenario) -> frozenset[str]:
+def _changed_options(scenario: Scenario) -> frozenset[str]:
     """Return the keys of the optional features that the scenario turns on or changes."""
     defaults = _defaults(scenario)
     return frozenset(key for key in scenario.config if _is_changed(scenario, key, defaults))
@@ -304,6 +304,13 @@ def size(scenario: Scenario) -> tuple[int, int]:
     tokens = sum(request.prompt_len + request.max_tokens + request.arrival for request in requests)
     tokens += sum(request.tokens_to_emit + (request.abort_at or 0) for request in requests)
     return len(requests), tokens + sum(1 + event.step for event in scenario.events)
+
+
+def stands_for(scenario: Scenario, other: Scenario) -> bool:
+    """Return whether a scenario can stand for another one with the same failure: it needs no
+    further optional feature, and is no larger."""
+    needs_no_more = _changed_options(scenario) <= _changed_options(other)
+    return needs_no_more and size(scenario) <= size(other)
 
 
 def smaller_numbers(number: int, least: int, block: int) -> Iterator[int]:

@@ -10,6 +10,7 @@ from schedproof.gate.corpus.replay import (
     with_expectation,
 )
 from schedproof.model.faults import TargetBroken
+from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 
 from ..corpus_build import calm, crowd, kept
@@ -52,6 +53,14 @@ def test_of_one_failure_the_smallest_stays(tmp_path):
     assert len(remaining) == 2
     assert f"{large}: the same failure as {small}, which is no larger: would be removed" in messages
     assert pruned(tmp_path, Fixed())[0] == [small.name]
+
+
+def test_a_smaller_entry_with_another_feature_replaces_none(tmp_path):
+    for prompt, cached in ((2, False), (9, True)):
+        config = full_config("vllm", "documented", {"enable_prefix_caching": cached})
+        entry = crowd(prompt, requests=1, system="vllm", revision="documented", config=config)
+        kept(tmp_path, entry, rule="ALL-R06", shape="the same")
+    assert len(pruned(tmp_path, ModelTarget())[0]) == 2
 
 
 def test_what_still_breaks_is_never_removed(tmp_path):

@@ -1,8 +1,8 @@
 """Which entry of a corpus stands for another one with the same failure."""
 
-from schedproof.gate.corpus.adding import stands_for
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
+from schedproof.properties.shrinking.shrink import stands_for
 
 
 def scenario(prompt: int, **options: object) -> Scenario:
