@@ -22,6 +22,7 @@ from . import (
     encoder,
     groups,
     in_flight,
+    kept_in_groups,
     loads,
     partitions,
     sessions,
@@ -216,7 +217,7 @@ class VllmFeatures(Features):
         return speculation.slots(config, covered)
 
     def reset(self, history: RunHistory[Any]) -> None:
-        history.system_state = state_of(history)._replace(was_reset=True)
+        history.system_state = state_of(history)._replace(was_reset=True, kept={})
         for account in history.requests.values():
             of(account).since_reset = 0
 
@@ -239,6 +240,9 @@ class VllmFeatures(Features):
         ):
             known = groups_after(history, step)
             history.system_state = state_of(history)._replace(groups=known)
+            if kept_in_groups.are_followed(config):
+                kept = kept_in_groups.after(history, step, state_of(history).kept)
+                history.system_state = state_of(history)._replace(kept=kept)
         if step.sent is not None:
             holds = worker_after(history, step)
             if holds is not state_of(history).worker:

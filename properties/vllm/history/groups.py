@@ -6,7 +6,7 @@ CircularBufferManager, and their specs.
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ....model.pool import Content, blocks_for, prefix
 from ...history.content import coming_tokens
@@ -50,6 +50,10 @@ class Groups(NamedTuple):
 
     holds: Mapping[int, tuple[int, Content]] = {}
     unseen: frozenset[tuple[int, Content]] = frozenset()
+
+
+# Maps each block that is still in the pool to its group, from 0, and its content.
+Kept: TypeAlias = Mapping[int, tuple[int, Content]]
 
 
 def further(config: Config) -> list[Group]:

@@ -9,7 +9,8 @@ from ...history.request_history import RequestHistory
 from ...history.run_history import RunHistory
 from . import cache_events, encoder, groups, mamba, speculation, worker
 from .cache_events import Routing
-from .groups import Groups
+from .groups import Groups, Kept
+
 from .request_history import VllmRequestHistory
 from .worker import Worker
 
@@ -69,6 +70,7 @@ class VllmState(NamedTuple):
             computed since.
         cadence: which steps hold prefills back.
         routing: what is in the prefix cache, and what routers know of it.
+        kept: with several groups of the KV cache, the blocks that are still in the pool.
     """
 
     flights: tuple[Flight, ...] = ()
@@ -80,6 +82,7 @@ class VllmState(NamedTuple):
     unfilled: Mapping[int, int] = {}
     cadence: Cadence = Cadence()
     routing: Routing = Routing()
+    kept: Kept = {}  # noqa: RUF012 (a Mapping)
 
 
 def of(account: RequestHistory) -> VllmRequestHistory:

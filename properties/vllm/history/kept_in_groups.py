@@ -1,0 +1,144 @@
+"""The full blocks of prompts that are still in the pool, in every group of the KV cache.
+
+A block keeps its content until it is handed out again. A client sees this, because the block then
+appears in a block table without being a hit. If a request may have received blocks that the step
+does not show, only blocks that requests hold both before and after the step are certain to be
+intact. If one copy of some content has been handed out, the other copies do not count, since an
+index may have kept only that one.
+
+Source: release 0.33.0: HybridKVCacheCoordinator, BlockPool.
+"""
+
+from collections.abc import Iterator, Mapping, Set
+from typing import Any, TypeAlias
+
+from ....model.observation import Step
+from ....model.pool import Content
+
+from ...history.kept_prefixes import of_partition
+from ...history.prefix_hits import caches
+from ...history.run_history import RunHistory
+from . import groups, in_flight, loads, sessions, speculation
+from .groups import MAMBA, NULL_BLOCK, Group, Kept
+from .request_history import VllmRequestHistory
+
+Tables: TypeAlias = Mapping[str, tuple[tuple[int, ...], ...]]
+
+
+def are_followed(config: Mapping[str, Any]) -> bool:
+    """Return whether a client can tell which blocks of several groups are still in the pool."""
+    return (
+        groups.are_several(config)
+        and caches(config)
+        and not groups.keeps_few_blocks(config)
+        and not groups.hits_inside(config)
+        and in_flight.depth(config) == 1
+        and not loads.are_made(config)
+        and not sessions.are_held(config)
+    )
+
+
+def every_group(config: Mapping[str, Any]) -> list[Group]:
+    """Return the groups. The first one is that of full attention."""
+    return [Group("full", None, int(config["block_size"])), *groups.further(config)]
+
+
+def tables_of(step: Step | None) -> Tables:
+    """Map each request that a step shows to its block table in each group."""
+    if step is None:
+        return {}
+    further = step.group_blocks or {}
+    return {
+        name: (tuple(table), *further.get(name, ())) for name, table in (step.blocks or {}).items()
+    }
+
+
+def handed_out(history: RunHistory[Any], step: Step) -> Iterator[tuple[str, set[int]]]:
+    """Yield each request with the blocks that it received in this step, without hits."""
+    before, config = tables_of(history.last), history.config
+    for name, tables in tables_of(step).items():
+        request, known = history.live.get(name), before.get(name, ())
+        hit = 0 if request is None or request.started else history.hit_now(step, request) or 0
+        new: set[int] = set()
+        for number, (group, table) in enumerate(zip(every_group(config), tables, strict=False)):
+            old = known[number] if number < len(known) else ()
+            new.update({*table[group.full_blocks(hit) :]} - {*old, NULL_BLOCK})
+        yield name, new
+
+
+def something_unseen(history: RunHistory[Any], step: Step) -> bool:
+    """Return whether a request may have received blocks in this step that the step does not show.
+    Such a request left in this step, or was preempted after it was scheduled."""
+    if step.preempted and history.config.get("policy", "fcfs") != "fcfs":
+        return True
+    before, shown, every = tables_of(history.last), step.blocks or {}, every_group(history.config)
+    for name, tokens in step.scheduled.items():
+        request = history.live.get(name)
+        if request is None or name in shown:
+            continue
+        tables, known = before.get(name, ()), history.hit_now(step, request)
+        if len(tables) < len(every) or (known is None and not request.started):
+            return True
+        covered = speculation.slots(history.config, request.computed + tokens) + 1
+        for group, table in zip(every, tables, strict=True):
+            if group.kind == MAMBA or group.blocks_for(covered) > len(table):
+                return True
+    return False
+
+
+def still_intact(history: RunHistory[Any], step: Step, kept: Kept) -> Set[int]:
+    """Return the blocks that no request can have received in this step without the step showing
+    it."""
+    if not something_unseen(history, step):
+        return kept.keys()
+    before, after = (
+        {block for tables in shown.values() for table in tables for block in table}
+        for shown in (tables_of(history.last), tables_of(step))
+    )
+    return before & after
+
+
+def after(history: RunHistory[Any], step: Step, kept: Kept) -> Kept:
+    """Return the blocks that are in the pool after the step."""
+    intact = still_intact(history, step, kept)
+    gone = {block for _, new in handed_out(history, step) for block in new} & kept.keys()
+    lost = {kept[block] for block in gone | (kept.keys() - intact)}
+    still = {block: content for block, content in kept.items() if content not in lost}
+    for block, content in _filled(history, step):
+        still[block] = content
+    return still
+
+
+def _filled(history: RunHistory[Any], step: Step) -> Iterator[tuple[int, tuple[int, Content]]]:
+    """Yield the blocks that the step fills with tokens of prompts, each with its group and its
+    content."""
+    config, shown = history.config, tables_of(step)
+    for name, tokens in step.scheduled.items():
+        request, tables = history.live.get(name), shown.get(name, ())
+        leaves = name in (step.finished or {}) or name in (step.preempted or ())
+        if request is None or leaves or name in history.aborts_inside:
+            continue
+        hit = 0 if request.started else history.hit_now(step, request)
+        if hit is None:
+            continue
+        start = request.computed + hit
+        end = min(start + tokens, request.prompt)
+        for number, (group, table) in enumerate(zip(every_group(config), tables, strict=False)):
+            for place in _places(config, group, start, end):
+                if place < len(table) and table[place] != NULL_BLOCK:
+                    yield table[place], (number, content_until(group, request, place))
+
+
+def _places(config: Mapping[str, Any], group: Group, start: int, end: int) -> list[int]:
+    """Return the places of the blocks that the tokens from `start` to `end` fill."""
+    if group.kind != MAMBA:
+        return [*range(start // group.size, group.full_blocks(end))]
+    if speculation.drafts(config):
+        return []
+    states = groups.states_left(config, start, end) if end > start else []
+    return [place for place, tokens in states if tokens == (place + 1) * group.size]
+
+
+def content_until(group: Group, request: VllmRequestHistory, place: int) -> Content:
+    """Return the tokens of a request up to the end of a block, and its partition."""
+    return of_partition(request, groups.content_until(group, request, place))

@@ -1,0 +1,88 @@
+"""Hits in several groups of the KV cache on blocks that no request holds any more.
+
+Source: release 0.33.0, HybridKVCacheCoordinator.find_longest_cache_hit.
+"""
+
+from collections.abc import Set
+
+from ....model.observation import Step
+from ....model.pool import Content
+from ...history.per_step_cache import once
+from ...rules.predicate import Predicate
+from ..history import kept_in_groups, speculation
+from ..history.groups import MAMBA, first_block_read, hit_unit
+from ..history.request_history import VllmRequestHistory
+from ..history.run import VllmRun, state_of
+from .groups import not_loaded
+
+
+def hit_on_kept_missed(history: VllmRun, step: Step) -> str | None:
+    """A starting request finds every token whose blocks are still in the pool, in every group
+    (V1-R93)."""
+    for request in not_loaded(history, step):
+        hit, kept = history.hit_now(step, request), must_find(history, step)[request.id]
+        if hit is not None and hit < kept:
+            return (
+                f"{request.id} finds {hit} tokens in the cache, but {kept} were computed before, "
+                "and every group still has their blocks"
+            )
+    return None
+
+
+def something_is_kept(history: VllmRun, step: Step) -> bool:
+    return any(must_find(history, step).values())
+
+
+@once
+def must_find(history: VllmRun, step: Step) -> dict[str, int]:
+    """Map each starting request to the number of tokens that it must find.
+
+    A hit may end only at certain places. The tokens that must be found end at the last of these
+    places at which the pool still has, in each group, all blocks that are read there. With a
+    drafter that reads ahead, the pool must have the tokens up to the next such place as well.
+    """
+    config, starting = history.config, not_loaded(history, step)
+    found = {request.id: 0 for request in starting}
+    kept = state_of(history).kept
+    if not starting or not kept:
+        return found
+    intact = kept_in_groups.still_intact(history, step, kept)
+    received = dict(kept_in_groups.handed_out(history, step))
+    unit = hit_unit(config)
+    beyond = unit * speculation.read_ahead(config)
+    for request in starting:
+        others = (blocks for name, blocks in received.items() if name != request.id)
+        taken = {block for blocks in others for block in blocks}
+        lost = {content for block, content in kept.items() if block in taken or block not in intact}
+        known = set(kept.values()) - lost
+        most = (min(request.prompt, request.num_tokens - 1) - beyond) // unit * unit
+        ends = range(most, 0, -unit)
+        found[request.id] = next(
+            (end for end in ends if _is_kept(history, known, request, end, beyond)), 0
+        )
+    return found
+
+
+def _is_kept(
+    history: VllmRun,
+    known: Set[tuple[int, Content]],
+    request: VllmRequestHistory,
+    end: int,
+    beyond: int,
+) -> bool:
+    """Return whether the pool has the blocks that a hit of `end` tokens reads in each group, and
+    one more block if the drafter reads ahead."""
+    for number, group in enumerate(kept_in_groups.every_group(history.config)):
+        reads_on = group.size if beyond and group.kind != MAMBA else 0
+        first = first_block_read(history.config, group, end) if number else 0
+        for place in range(first, group.full_blocks(end + reads_on)):
+            if (number, kept_in_groups.content_until(group, request, place)) not in known:
+                return False
+    return True
+
+
+PREDICATES = {
+    "V1-R93": Predicate(
+        hit_on_kept_missed, something_is_kept, only_with=kept_in_groups.are_followed
+    ),
+}
