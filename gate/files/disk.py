@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, TypeVar
 
 import msgspec
@@ -173,11 +174,14 @@ def write_atomically(path: Path) -> Iterator[Path]:
     replaced.
     """
     real = path.resolve()
-    partial = real.with_name(f".{real.name}.{os.getpid()}.partial")
+    partial = real.with_name(f".{real.name}.{token_hex(4)}.partial")
     # An unnamed pipe (`>(gzip > FILE)`) exists, although its resolved path does not.
     here = (path.exists() and not path.is_file()) or not os.access(real.parent, os.W_OK)
     # A read-only file must not be replaced.
     here = here or (real.exists() and not os.access(real, os.W_OK))
+    if not here:
+        with name_file_in_errors(path):
+            partial.touch(exist_ok=False)  # never write through a link of this name
     reader = open_pipe(path) if path.is_fifo() else None
     try:
         yield path if here else partial
