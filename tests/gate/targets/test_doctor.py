@@ -89,6 +89,17 @@ class NoAborts(Toy):
         return {"ok": False, "error": "unsupported", "message": "no"}
 
 
+class Overrides(Toy):
+    """Hosts a scheduler class, as a release does."""
+
+    def __init__(self, *methods):
+        super().__init__()
+        self.methods = methods
+
+    def start(self, system, revision, config):
+        return super().start(system, revision, config) | {"overrides": [*self.methods]}
+
+
 class TakesAll(Toy):
     def add(self, request):
         return {"ok": True} if request["id"] == "endless" else super().add(request)
@@ -107,6 +118,37 @@ def test_a_sound_adapter_has_no_fault(examined):
     remarks = examined(Toy())
     assert wrong(remarks) == []
     assert len([remark for remark in remarks if remark.says == "ok"]) >= 9
+
+
+METHOD = (str(Path.cwd() / "mine.py"), 7, "Mine.schedule", "(self, x)", "Base.schedule", "(self)")
+
+
+@pytest.mark.parametrize(
+    ("methods", "says", "what", "why"),
+    [
+        (
+            [(*METHOD, "missing a required argument: 'x'", "")],
+            *("wrong", "Mine.schedule"),
+            "mine.py, line 7: has (self, x), but Base.schedule of the release has (self); missing "
+            "a required argument: 'x'",
+        ),
+        (
+            [(*METHOD, "", "called by keyword: no y")],
+            *("note", "Mine.schedule"),
+            "mine.py, line 7: has (self, x), but Base.schedule of the release has (self); called "
+            "by keyword: no y",
+        ),
+        (
+            [(*METHOD, "", ""), ("b.py", 1, "Mine.add", "(self)", "Base.add", "(self)", "", "")],
+            *("ok", "overrides"),
+            "Mine.schedule, Mine.add: every call that the release's class accepts",
+        ),
+    ],
+)
+def test_a_method_that_the_release_cannot_call_is_told_with_its_place(
+    examined, methods, says, what, why
+):
+    assert (says, what, why) in examined(Overrides(*methods))
 
 
 @pytest.mark.parametrize(
