@@ -8,6 +8,7 @@ import typer
 from ..console import output
 from ..console.option_checks import at_least, check_places
 from ..processes.work_process import TimeLimit
+from .options import model_note
 
 
 def command(
@@ -75,7 +76,7 @@ def command(
     check_places(None, out)
     limit = TimeLimit.begin(time_limit)
     # Late, because importing Z3 takes a third of a second.
-    from ..search.question import Question, run
+    from ..search.question import Question, run, system_of
 
     question = Question(
         rule=rule,
@@ -90,4 +91,7 @@ def command(
         jobs=jobs,
         certificate=certificate,
     )
-    raise typer.Exit(run(output.make_console(), question))
+    console = output.make_console()
+    if target is None and (note := model_note("searches", system_of(rule))):
+        output.notice(console)(note)
+    raise typer.Exit(run(console, question))
