@@ -280,7 +280,10 @@ def matrix_of(judged: Sequence[CellVerdict], profile: str, seed: int) -> Matrix:
     return Matrix(profile, seed, tuple(_entry(result) for result in judged), tuple(rows))
 
 
-def page_of(matrix: Matrix, command: str, note: str = "") -> str:
+def page_of(
+    matrix: Matrix, command: str, note: str = "", unfinished: str = "", missing: int = 0
+) -> str:
+    """Return the matrix as a page. `unfinished` says why the last `missing` gates did not end."""
     environment = Environment(
         loader=PackageLoader("schedproof.gate.matrix", ""),
         undefined=StrictUndefined,
@@ -291,7 +294,7 @@ def page_of(matrix: Matrix, command: str, note: str = "") -> str:
     )
     environment.filters["cell"] = escaped
     return environment.get_template("page.md.jinja").render(
-        matrix=matrix, command=command, note=note
+        matrix=matrix, command=command, note=note, unfinished=unfinished, missing=missing
     )
 
 
