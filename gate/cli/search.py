@@ -66,7 +66,10 @@ def command(
     ] = 2,
     time_limit: Annotated[
         float,
-        typer.Option(help="seconds after which the answer is inconclusive, at least 1"),
+        typer.Option(
+            help="seconds after which the answer is inconclusive, at least 1; time in which Z3 "
+            "waits for a processor does not count"
+        ),
     ] = 300.0,
 ) -> None:
     """Search for a counterexample to one rule, or for a proof of it. The answer may be
