@@ -334,11 +334,9 @@ def judgeable(rules: Any, revision: str, observes: frozenset[str]) -> Remarks:
         missing.update(["+".join(sorted(set(rule.needs) - observes))])
     for names, number in missing.most_common():
         if names:
-            yield Remark(
-                "note",
-                names.replace("+", ", "),
-                f"{_rules(number)} more could be judged if the target showed this field",
-            )
+            fields = "these fields" if "+" in names else "this field"
+            more = f"{_rules(number)} more could be judged if the target showed {fields}"
+            yield Remark("note", names.replace("+", ", "), more)
 
 
 def _rules(number: int) -> str:

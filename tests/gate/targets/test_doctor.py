@@ -224,8 +224,12 @@ def test_rules_that_cannot_be_judged_are_told_with_the_field_that_is_missing(exa
             step.pop("tkv", None)
 
     said = {remark.what: remark.why for remark in examined(Shy())}
-    assert "more could be judged if the target showed this" in said["tkv"]
+    assert "more could be judged if the target showed this field" in said["tkv"]
     assert said["rules"] != "40 of 40 can be judged"
+    of_none = doctor.judgeable(load("generic"), "documented", frozenset())
+    several = {what: why for _, what, why in of_none if ", " in what}
+    assert several
+    assert all(why.endswith("if the target showed these fields") for why in several.values())
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
