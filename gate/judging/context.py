@@ -218,8 +218,8 @@ class GateContext:
             difference = noted.difference
             if self.options.rules and difference is not None and not difference.breaks_rule:
                 _, path = write_differing(self.options, noted, difference)
-                at = f"step {difference.step}, {scale} scale, after {noted.found_after:.1f} s"
-                self.report(verdict.Notice(f"{verdict.DIFFERS}{difference.shape}: {at}: {path}"))
+                at = (difference.step, scale, noted.found_after, str(path))
+                self.report(verdict.Differed(difference.shape, *at))
         self.results.hung |= self.base.hangs
 
     def rules_beyond(self, known: Collection[str]) -> list[Rule]:

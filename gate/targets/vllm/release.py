@@ -5,11 +5,12 @@ import importlib
 import importlib.util
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .. import scheduler_class
+from ..overrides import Override, overrides
 from ..protocol_checks import RefusedError, refuse
 from ..release_adapter import StartUp, checked_start
 from . import cache_events, grammars, groups, sessions, start_up
@@ -51,11 +52,12 @@ WITHOUT_OPTION = {
 @dataclass(frozen=True)
 class Release:
     """An imported release: its name and version, its options, and the class that the target
-    runs."""
+    runs, with the methods of the release that this class overrides."""
 
     version: str
     options: frozenset[str]
     scheduler_class: Any
+    overrides: Sequence[Override] = ()
 
     def __str__(self) -> str:
         return f"vllm {self.version}"
@@ -74,10 +76,12 @@ def load_release() -> Release:
     arguments = importlib.import_module("vllm.engine.arg_utils").EngineArgs
     own = importlib.import_module("vllm.v1.core.sched.scheduler").Scheduler
     importlib.import_module("torch").set_num_threads(1)
+    chosen = scheduler_class.chosen_class(own)
     return Release(
         version_of("vllm"),
         frozenset(arguments.__dataclass_fields__),
-        scheduler_class.chosen_class(own),
+        chosen,
+        overrides(chosen, scheduler_class.own_class(chosen, own)),
     )
 
 

@@ -418,7 +418,7 @@ class VllmTarget(HostedTarget):
         title = scheduler_class.title("vllm", release.version)
         observes = observed_fields(engine)
         described = (*title, observes, defaults(release), engine.start_up)
-        return Hosted(engine, *described, accepted_events(engine))
+        return Hosted(engine, *described, accepted_events(engine), release.overrides)
 
     def admit(self, engine: VllmEngine, request: protocol_checks.CheckedRequest) -> None:
         engine.add(request)

@@ -266,6 +266,19 @@ def test_a_class_is_judged_against_its_base_in_one_command(run):
     assert verdict["decisions"]
 
 
+@pytest.mark.nightly
+def test_doctor_names_a_method_that_the_release_cannot_call(run):
+    Path("mine.py").write_text(
+        "from vllm.v1.core.sched.scheduler import Scheduler\n"
+        "class Mine(Scheduler):\n"
+        "    def update_from_output(self, x): ...\n",
+        encoding="utf-8",
+    )
+    result = run("doctor", RELEASE, "--scheduler-cls", "mine.py:Mine", "--offline")
+    assert result.code == 1, result
+    assert "wrong Mine.update_from_output: mine.py, line 3: has (self, x), but" in result.out
+
+
 def verdict_of(file, rule):
     rules = json.loads(Path(file).read_text(encoding="utf-8"))["rules"]
     [status] = [rule_id["status"] for rule_id in rules if rule_id["id"] == rule]
