@@ -80,6 +80,7 @@ MODELS = {
     "Qwen/Qwen1.5-7B": ("qwen2", "Qwen2ForCausalLM"),
     "Qwen/Qwen3-0.6B": ("qwen3", "Qwen3ForCausalLM"),
 }
+STEP_LIMIT = 60.0  # seconds; on a busy machine, a target may take long without hanging
 WHOLE = 1_500  # CPU seconds for all unit tests on the unchanged release
 
 
@@ -311,6 +312,7 @@ class Gate:
             revision,
             [rule for rule in load(system, revision) if rule.id != LOCKSTEP],
             profile_name="quick",
+            step_limit=STEP_LIMIT,
             out=self._scratch / "findings",
             base=base_options(self._base, system, revision),
             compare_with="none",
@@ -404,8 +406,8 @@ def main() -> int:
     results: dict[str, list[Result]] = {UNIT_TESTS: [], GATE: []}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         package, scratch = Path(folder, "package"), Path(folder, "scratch")
-        for place in (package, scratch):
-            place.mkdir()
+        for made in (package, scratch):
+            made.mkdir()
         code = code_of(release_of(release))
         copy_package(code, package)
         prepared = prepare(release_of(release), report=lambda _: None)
