@@ -113,7 +113,7 @@ class DifferentialTarget:
         exact: whether details count as well, as between two versions of one scheduler.
     """
 
-    def __init__(self, first: Side, second: Side, exact: bool = False) -> None:
+    def __init__(self, first: Side, second: Side, *, exact: bool = False) -> None:
         self.sides = (first, second)
         self.exact = exact
         self.coverage = Coverage()
