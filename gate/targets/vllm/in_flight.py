@@ -61,6 +61,10 @@ class Flights:
         self._queue: deque[Flight] = deque()
         self._known: dict[str, int] = {}  # how many tokens of each request the worker knows
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._queue
+
     def known(self, name: str, request: Any, joins: bool) -> int:
         """Return how many tokens of a request the worker knows. A request that joins the batch
         is sent with all of its tokens."""

@@ -162,6 +162,13 @@ class VllmEngine(SchedulerView):
     def control(self, kind: str) -> bool:
         return carry_out(self, kind)
 
+    @property
+    def sleeps(self) -> bool:
+        """Whether the engine core sleeps. Without a connector, this makes no difference."""
+        if self._loads is None or not self.flights.is_empty:
+            return False
+        return engine_core.sleeps(self.scheduler)
+
     def drop_results(self, names: set[str]) -> None:
         """Drop the results that decisions in flight would give to these requests."""
         for name in self.flights.drop(names):
@@ -427,6 +434,7 @@ class VllmTarget(HostedTarget):
         engine.grammars.step()
         engine.sessions.step(engine.requests)
         before = look_before(engine)
+        sleeps = engine.sleeps
         decision = engine_core.decide(engine.scheduler)
         preempted = getattr(decision, "preempted_req_ids", None) or ()
         engine.drop_results({name for name in preempted if drops_results(engine.requests[name])})
@@ -436,7 +444,7 @@ class VllmTarget(HostedTarget):
         if not waits:
             engine_core.constrain(engine.scheduler, decision)
         flight = engine.execute(decision)
-        done = engine.flights.set_off(flight)
+        done = None if sleeps else engine.flights.set_off(flight)
         aborted = self.abort_inside(engine)
         completion: Any = {}
         if done is not None:

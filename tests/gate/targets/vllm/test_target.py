@@ -1105,6 +1105,29 @@ def test_an_engine_that_says_that_it_has_no_requests_is_not_asked_to_schedule():
         assert engine_core.decide(Asleep()) == "nothing"
 
 
+@pytest.mark.parametrize("connector", [None, "sends blocks"])
+def test_an_engine_sleeps_while_blocks_are_sent_only_if_the_release_says_so(connector):
+    class Knows:
+        requests = False
+
+        def has_finished_requests(self):
+            return self.connector is not None
+
+        def has_requests(self):
+            return self.requests or self.has_finished_requests()
+
+    class KnowsNothingOfConnectors(Knows):
+        def has_finished_requests(self):
+            return False
+
+    scheduler, earlier = Knows(), KnowsNothingOfConnectors()
+    scheduler.connector = earlier.connector = connector
+    assert engine_core.sleeps(scheduler) is (connector is None)
+    assert not engine_core.sleeps(earlier)  # not modelled
+    scheduler.requests = True
+    assert not engine_core.sleeps(scheduler)
+
+
 def test_mamba_layers_are_refused_with_many_drafts_and_without_chunks(vllm):
     refused = vllm.start(**MAMBA, num_speculative_tokens=64)
     assert "$.config.num_speculative_tokens is 64; valid: at most" in refused["message"]
