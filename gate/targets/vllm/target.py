@@ -19,7 +19,16 @@ from .. import coverage, protocol_checks, scheduler_class
 from ..jsonl import serve
 from ..protocol_checks import EOS, CheckedRequest, Output, RefusedError, Turn, refuse
 from ..release_adapter import Hosted, HostedTarget
-from . import cache_events, encoder, engine_core, grammars, groups, in_flight, sessions
+from . import (
+    cache_events,
+    encoder,
+    engine_core,
+    grammars,
+    groups,
+    in_flight,
+    model_runner,
+    sessions,
+)
 from .drafts import KEYS as DRAFT_KEYS
 from .drafts import PER_BATCH_SIZE, is_ranges
 from .encoder import KEYS as ENCODER_KEYS
@@ -384,6 +393,7 @@ KEYS = {
     "prefill_schedule_interval": protocol_checks.POSITIVE,
     groups.UNIT: protocol_checks.or_null(protocol_checks.POSITIVE),
     cache_events.KEY: protocol_checks.one_of(*cache_events.MODES),
+    model_runner.KEY: protocol_checks.FLAG,
 }
 
 
