@@ -19,16 +19,7 @@ from .. import coverage, protocol_checks, scheduler_class
 from ..jsonl import serve
 from ..protocol_checks import EOS, CheckedRequest, Output, RefusedError, Turn, refuse
 from ..release_adapter import Hosted, HostedTarget
-from . import (
-    cache_events,
-    encoder,
-    engine_core,
-    grammars,
-    groups,
-    in_flight,
-    model_runner,
-    sessions,
-)
+from . import cache_events, encoder, engine_core, grammars, groups, in_flight, sessions
 from .drafts import KEYS as DRAFT_KEYS
 from .drafts import PER_BATCH_SIZE, is_ranges
 from .encoder import KEYS as ENCODER_KEYS
@@ -393,7 +384,7 @@ KEYS = {
     "prefill_schedule_interval": protocol_checks.POSITIVE,
     groups.UNIT: protocol_checks.or_null(protocol_checks.POSITIVE),
     cache_events.KEY: protocol_checks.one_of(*cache_events.MODES),
-    model_runner.KEY: protocol_checks.FLAG,
+    in_flight.RUNNER: protocol_checks.FLAG,
 }
 
 
@@ -439,7 +430,9 @@ class VllmTarget(HostedTarget):
         before = look_before(engine)
         decision = engine_core.decide(engine.scheduler)
         preempted = getattr(decision, "preempted_req_ids", None) or ()
-        engine.drop_results({name for name in preempted if drops_results(engine.requests[name])})
+        # A request may have been aborted since a reset preempted it.
+        live = engine.requests.keys() & preempted
+        engine.drop_results({name for name in live if drops_results(engine.requests[name])})
         decided = look_at(engine, before, decision)
         engine.blocks()  # read the blocks now, before requests end in this step
         waits = getattr(decision, "pending_structured_output_tokens", False)
