@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..protocol_checks import refuse
-from .in_flight import RUNNER as KEY
-from .in_flight import depth
+from .in_flight import RUNNER, depth
 
 VARIABLE = "VLLM_USE_V2_MODEL_RUNNER"
 
@@ -19,11 +18,11 @@ VARIABLE = "VLLM_USE_V2_MODEL_RUNNER"
 def choose(release: Any, config: Mapping[str, Any]) -> bool:
     """Let vLLM use the model runner of the configuration from now on, and return whether it is the
     second one. Refuse the second one if the release has no option for it."""
-    second = bool(config.get(KEY))
+    second = bool(config.get(RUNNER))
     if second:
-        module = importlib.import_module("vllm.config.vllm")
-        if not hasattr(module.VllmConfig, KEY):
-            raise refuse(KEY, True, f"false ({release} has no VllmConfig.{KEY})")
+        module: Any = importlib.import_module("vllm.config.vllm")
+        if not hasattr(module.VllmConfig, RUNNER):
+            raise refuse(RUNNER, True, f"false ({release} has no VllmConfig.{RUNNER})")
         module.HAS_TRITON = True  # as on a GPU; the runner itself is replaced
     os.environ[VARIABLE] = str(int(second))
     return second
@@ -31,6 +30,6 @@ def choose(release: Any, config: Mapping[str, Any]) -> bool:
 
 def check(release: Any, config: Mapping[str, Any], vllm_config: Any) -> None:
     """Refuse the second model runner if the release has another number of decisions in flight."""
-    if config.get(KEY) and (most := vllm_config.max_concurrent_batches) != depth(config):
+    if config.get(RUNNER) and (most := vllm_config.max_concurrent_batches) != depth(config):
         valid = f"false ({release} has {most} decisions in flight, and not {depth(config)})"
-        raise refuse(KEY, True, valid)
+        raise refuse(RUNNER, True, valid)

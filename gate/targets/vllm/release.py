@@ -17,6 +17,7 @@ from .drafts import KEYS as DRAFT_KEYS
 from .drafts import Ranges, drafter, speculative_config
 from .encoder import KEYS as ENCODER_KEYS
 from .encoder import check_derived
+from .in_flight import RUNNER
 from .loads import IN_STEP
 from .offline import engine_config, imports_kept, prepare_environment, version_of
 
@@ -30,7 +31,7 @@ NOT_OPTIONS = frozenset(
     {
         *("num_blocks", "early_completions", "kv_connector", "kv_load_failure_policy"),
         *("cache_partitions", "reused_ids", IN_STEP, grammars.KEY, sessions.KEY),
-        *(*DRAFT_KEYS, *ENCODER_KEYS, groups.KEY, cache_events.KEY, model_runner.KEY),
+        *(*DRAFT_KEYS, *ENCODER_KEYS, groups.KEY, cache_events.KEY, RUNNER),
     }
 )
 # Options of vLLM's scheduler whose defaults are the same on all hardware.
