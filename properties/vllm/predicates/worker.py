@@ -171,7 +171,7 @@ def needed_soon_after_it_is_dropped(history: VllmRun, step: Step) -> bool:
 
 
 def encoded_without_data(history: VllmRun, step: Step) -> str | None:
-    """The worker has the data of each input that it encodes (V1-R59)."""
+    """The worker has the data of each input that it encodes (V1-R66)."""
     if told(step).inputs is None:
         return None
     worker = worker_after(history, step)
@@ -196,6 +196,6 @@ PREDICATES = {
     "V1-R72": Predicate(count_differs, worker_is_told),
     "V1-R73": Predicate(token_not_sent, token_is_sent),
     "V1-R74": Predicate(ended_but_kept, ended_request_is_dropped),
-    "V1-R59": Predicate(encoded_without_data, input_of_a_known_request_is_encoded),
+    "V1-R66": Predicate(encoded_without_data, input_of_a_known_request_is_encoded),
     "V1-R75": Predicate(dropped_and_computed, needed_soon_after_it_is_dropped),
 }
