@@ -25,6 +25,9 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     the table. `tokens`: if tokens are sent to the first stage of a pipeline, how many tokens of
     each request this stage then knows, including drafts. `copies`: blocks that the worker copies
     before it computes the step, each as a pair of the block and the block that becomes its copy.
+    `inputs`: for each request, the encoder inputs whose data the worker gets, by the number of
+    their segment; a new request comes with these and no others. `released`: those whose data the
+    worker then discards. `inputs` is null if it is not shown.
     """
 
     computed: dict[str, Count]
@@ -34,6 +37,8 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tokens: dict[str, Count] = msgspec.field(default_factory=dict)
     dropped: Ids = ()
     copies: tuple[tuple[Count, Count], ...] = ()
+    inputs: dict[str, tuple[Count, ...]] | None = None
+    released: dict[str, tuple[Count, ...]] = msgspec.field(default_factory=dict)
 
 
 class CacheEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -17,6 +17,7 @@ from . import (
     cadence,
     control,
     encoder,
+    in_flight,
     kv_groups,
     scheduler,
     sessions,
@@ -169,6 +170,8 @@ class VllmModel(ReferenceModel[State]):
     def _step(self, state: State, abort_inside: tuple[str, ...]) -> tuple[State, dict[str, Any]]:
         if self.config.has_sessions:
             return sessions.step(self.config, state, abort_inside, self.revision)
+        if self.config.turn:
+            state = in_flight.count_down(state)
         if state.pause:
             plan = control.decide(self.config, state, self.revision)
         elif self.config.has_grammars:

@@ -75,6 +75,8 @@ class Sequence(sequence.Sequence, frozen=True):
             this.
         turns: the turns of its session that have not begun.
         held: whether this step holds its prefill back.
+        rests: in how many steps, including the coming one, the running request is not scheduled
+            because the stages of a pipeline are still busy with its last token.
         awaits: for how many more steps its session waits for the next input; None if it is not
             waiting.
     """
@@ -113,6 +115,7 @@ class Sequence(sequence.Sequence, frozen=True):
     turns: tuple[Turn, ...] = ()
     awaits: int | None = None
     held: bool = False
+    rests: int = 0
 
     def name(self, number: int, block_size: int) -> Content:
         end = (number + 1) * block_size + self.named_beyond

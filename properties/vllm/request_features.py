@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ...model.pool import Content
 from ...model.scenario import Request, Segment, Turn
 from ..history.prefix_hits import caches
-from . import PREFILL_INTERVALS, REPORTED_HITS
+from . import PREFILL_INTERVALS, REPORTED_HITS, V2_WITHOUT_LOOKAHEAD
 from .history import blocked, encoder, groups, in_flight, loads, partitions, sessions, speculation
 
 Config = Mapping[str, Any]
@@ -81,10 +81,22 @@ def prefill_intervals(
     return st.one_of(st.just({}), st.just({}), st.just({}), few)
 
 
+def model_runners(
+    config: Mapping[str, Any], avoid: frozenset[str]
+) -> st.SearchStrategy[dict[str, Any]]:
+    """Draw the V2 model runner for a third of the configurations with which it starts."""
+    in_stages = in_flight.depth(config) > 2 and speculation.decides_ahead(config)
+    without = speculation.drafts(config) and not speculation.lookahead(config)
+    if in_stages or (without and V2_WITHOUT_LOOKAHEAD in avoid):
+        return st.just({})
+    return st.sampled_from(({}, {}, {"use_v2_model_runner": True}))
+
+
 @st.composite
-def intervals_and_events(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[str, Any]:
-    """Draw an interval between prefills, and whether routers are told what is cached."""
-    drawn = draw(prefill_intervals(config, avoid))
+def last_options(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[str, Any]:
+    """Draw an interval between prefills, a model runner, and whether routers are told what is
+    cached."""
+    drawn = draw(prefill_intervals(config, avoid)) | draw(model_runners(config, avoid))
     if caches(config) and draw(st.sampled_from((*3 * (False,), True))):
         modes = ("incremental",) if REPORTED_HITS in avoid else ("full", "incremental")
         drawn |= {"kv_cache_events": draw(st.sampled_from(modes))}

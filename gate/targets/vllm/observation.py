@@ -170,7 +170,7 @@ def look_at(engine: SchedulerView, before: dict[str, int], decision: Any) -> Dec
     # cached.
     engine.hits |= {name: start[name] for name in scheduled if name not in before}
     seen = encoder.encoder_fields(decision, engine.encoded)
-    sent = worker.message_to_worker(engine.scheduler, decision)
+    sent = worker.message_to_worker(engine.scheduler, decision, engine.encoded)
     return Decided(kind_of(decodes), scheduled, preempted, seen, sent)
 
 

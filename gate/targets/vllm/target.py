@@ -391,6 +391,7 @@ KEYS = {
     "prefill_schedule_interval": protocol_checks.POSITIVE,
     groups.UNIT: protocol_checks.or_null(protocol_checks.POSITIVE),
     cache_events.KEY: protocol_checks.one_of(*cache_events.MODES),
+    in_flight.RUNNER: protocol_checks.FLAG,
 }
 
 
@@ -437,7 +438,9 @@ class VllmTarget(HostedTarget):
         sleeps = engine.sleeps
         decision = engine_core.decide(engine.scheduler)
         preempted = getattr(decision, "preempted_req_ids", None) or ()
-        engine.drop_results({name for name in preempted if drops_results(engine.requests[name])})
+        # A request may have been aborted since a reset preempted it.
+        live = engine.requests.keys() & preempted
+        engine.drop_results({name for name in live if drops_results(engine.requests[name])})
         decided = look_at(engine, before, decision)
         engine.blocks()  # read the blocks now, before requests end in this step
         waits = getattr(decision, "pending_structured_output_tokens", False)

@@ -295,6 +295,8 @@ class VllmFeatures(Features):
             synchronous.fall_back(history, step)
         if blocked.can_be(history.config):
             blocked.step(requests_of(history.live).values())
+        if in_flight.turn(history.config):
+            in_flight.rest(requests_of(history.live).values())
         if sessions.are_held(history.config):
             live = requests_of(history.live)
             names = live.keys() - history.aborts_inside

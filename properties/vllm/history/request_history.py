@@ -48,6 +48,8 @@ class VllmRequestHistory(RequestHistory):
         falls_to: how many of its tokens remain computed after a synchronous load that fails in this
             step; None if no load fails. `went_back`: whether it has lost tokens in this way since
             it was admitted.
+        rests: in how many steps, including the coming one, it is not scheduled while it runs,
+            because the stages of a pipeline are still busy with its last token.
     """
 
     accepted: tuple[int, ...] = ()
@@ -78,6 +80,7 @@ class VllmRequestHistory(RequestHistory):
     aside: bool = False
     falls_to: int | None = None
     went_back: bool = False
+    rests: int = 0
 
     @staticmethod
     def own_fields(request: Request) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def most_ahead(config: Config) -> int:
     drafts, the lookahead and, if decisions are made ahead, the drafts of earlier decisions in
     flight.
     """
-    decisions = max(stages(config), 2) if decides_ahead(config) else 1
+    decisions = depth(config) if decides_ahead(config) else 1
     return decisions * drafts(config) + lookahead(config)
 
 
@@ -49,6 +49,17 @@ def decides_ahead(config: Config) -> bool:
     """Return whether a request is scheduled again while its last token is in flight. Drafts are
     then proposed with every decision, not after every token."""
     return bool(config.get("async_scheduling", False))
+
+
+def depth(config: Config) -> int:
+    """Return how many decisions can be in flight at once."""
+    if decides_ahead(config):
+        return stages(config) + 1 if has_v2_runner(config) else max(stages(config), 2)
+    return stages(config)
+
+
+def has_v2_runner(config: Config) -> bool:
+    return bool(config.get("use_v2_model_runner", False))
 
 
 def stages(config: Config) -> int:

@@ -923,6 +923,17 @@ def test_prefill_is_computed_at_intervals(vllm):
     assert ["b" in vllm.step()["scheduled"] for _ in range(3)] == [False, False, True]
 
 
+def test_a_request_may_be_aborted_before_the_step_after_its_reset(vllm):
+    vllm.begin()
+    vllm.ask("a", ("a", 4), max_tokens=9)
+    vllm.step()
+    assert vllm.pipe.control("reset_running_requests")["done"]
+    vllm.pipe.abort("a")
+    step = vllm.step()
+    assert step["finished"] == {"a": "aborted"}
+    assert step["blocks"] == {}
+
+
 BUFFER = {"kind": "circular_buffer", "block_size": 8}
 
 
