@@ -22,6 +22,27 @@ def fitting(grammar: Grammar, known: int, drafts: int) -> int:
     return drafts if grammar.ends is None else max(min(drafts, grammar.ends - known), 0)
 
 
+def without_misfits(sequence: Sequence) -> Sequence:
+    """Return the request without the proposed drafts that do not fit its grammar (V1-R65)."""
+    if sequence.grammar is None:
+        return sequence
+    fit = fitting(sequence.grammar, sequence.generated, sequence.drafted)
+    return sequence._replace(drafted=fit, unfit=sequence.drafted - fit)
+
+
+def lose_drafts(plan: Plan) -> Plan:
+    """Return a plan that was made ahead without the drafts of requests that have a grammar, but no
+    token in flight. The scheduler gets drafts together with the token in flight that they follow,
+    and drafts that it has not checked must not be accepted."""
+    running = [
+        sequence._replace(drafted=0)
+        if sequence.grammar is not None and not sequence.promised and sequence.id in plan.scheduled
+        else sequence
+        for sequence in plan.running
+    ]
+    return plan._replace(running=tuple(running))
+
+
 def fields(
     config: VllmConfig, before: State, plan: Plan, after: State, emitted: Mapping[str, int]
 ) -> dict[str, Any]:
@@ -55,9 +76,7 @@ def masks(config: VllmConfig, plan: Plan, after: State) -> dict[str, list[int | 
     samples = {
         sequence.id: sequence
         for sequence in plan.running
-        if sequence.grammar is not None and plan.scheduled.get(sequence.id, 0)
-        # The decision computes all known tokens.
-        >= sequence.num_uncomputed_tokens
+        if sequence.grammar is not None and computes_all(plan, sequence)
     }
     if any(sequence.promised for sequence in samples.values()):
         live = {name: find(after.running, name) for name in samples}
@@ -65,9 +84,14 @@ def masks(config: VllmConfig, plan: Plan, after: State) -> dict[str, list[int | 
     else:
         now = samples
     return {
-        name: rows(sequence, samples[name], plan.scheduled[name])
-        for name, sequence in now.items()
+        name: rows(sequence, samples[name], plan.scheduled[name]) for name, sequence in now.items()
     }
+
+
+def computes_all(plan: Plan, sequence: Sequence) -> bool:
+    """Return whether the decision computes all known tokens of the request."""
+    tokens = plan.scheduled.get(sequence.id)
+    return tokens is not None and tokens >= sequence.num_uncomputed_tokens
 
 
 def rows(now: Sequence, decided: Sequence, tokens: int) -> list[int | None]:

@@ -185,6 +185,8 @@ class VllmModel(ReferenceModel[State]):
         reports = self.config.has_grammars and blocked.reports(self.config, state, plan)
         if self.config.has_grammars:
             plan = blocked.count_down(plan)
+            if self.config.drafts and self.config.decides_ahead:
+                plan = grammars.lose_drafts(plan)
         after, seen = scheduler.carry_out(self.config, state, plan, abort_inside, self.revision)
         if self.config.holds_prefills:
             after = after._replace(cadence=cadence.after(self.config, state, plan))

@@ -54,17 +54,15 @@ def verify(
     """Return the request after it emitted `emitted` tokens of the decision `flight`. Wrong drafts
     do not count as computed (V1CP-R05). The drafter proposes new ones, unless it already has or the
     request was preempted."""
-    keeps, proposed = config.decides_ahead or not sequence.blocks, drafts_after(config, len(flight))
-    if sequence.grammar is not None and not keeps:
-        fit = grammars.fitting(sequence.grammar, sequence.generated + emitted, proposed)
-        sequence, proposed = sequence._replace(unfit=proposed - fit), fit
+    keeps = config.decides_ahead or not sequence.blocks
     known = sequence.num_tokens + emitted + sequence.promised + sequence.hoped
     if sequence.begun:
         wrong = max(sequence.computed - known + 1, 0)
         sequence = sequence._replace(begun=tuple([before - wrong for before in sequence.begun]))
-    return sequence._replace(
+    sequence = sequence._replace(
         generated=sequence.generated + emitted,
         computed=min(sequence.computed, known - 1),
-        drafted=sequence.drafted if keeps else proposed,
+        drafted=sequence.drafted if keeps else drafts_after(config, len(flight)),
         verified=sequence.verified + (drafts > 0),
     )
+    return sequence if keeps or sequence.grammar is None else grammars.without_misfits(sequence)

@@ -31,10 +31,9 @@ def constrain(scheduler: Any, flight: Flight, own: Grammars, waited: bool) -> No
         return
     if waited and flight.drafts:
         scheduled = decision.scheduled_spec_decode_tokens
-        drafts = [
-            own.drafts(name, flight.first[name], len(scheduled[name])) for name in flight.drafts
-        ]
-        tokens = importlib.import_module("vllm.v1.outputs").DraftTokenIds([*flight.drafts], drafts)
+        names = [name for name in flight.drafts if name not in own.lost]
+        drafts = [own.drafts(name, flight.first[name], len(scheduled[name])) for name in names]
+        tokens = importlib.import_module("vllm.v1.outputs").DraftTokenIds(names, drafts)
         scheduler.update_draft_token_ids_in_output(tokens, decision)
     grammars.provide_masks(scheduler.structured_output_manager)
     if (output := scheduler.get_grammar_bitmask(decision)) is not None:

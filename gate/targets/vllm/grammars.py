@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ..protocol_checks import FIRST_TOKEN, VOCABULARY, CheckedRequest, Output, stream_tokens
-from .in_flight import Flight
+from .in_flight import Flight, Flights
 
 KEY = "structured_outputs"
 MISFIT = 0  # a draft that fits no grammar
@@ -78,6 +78,7 @@ class Grammars:
         self._matchers: dict[str, Matcher] = {}
         self._made = 0
         self.masks: Masks = {}  # the masks of the last decision
+        self.lost: set[str] = set()  # requests whose drafts do not reach the scheduler
 
     def compile(self, own: Any, request: CheckedRequest) -> None:
         """Let the request wait for its grammar, which may turn out to be invalid."""
@@ -96,7 +97,7 @@ class Grammars:
         self._matchers.pop(name, None)
 
     def step(self) -> None:
-        self.masks = {}
+        self.masks, self.lost = {}, set()
         for steps, grammar, compiled in self._left:
             if not steps and isinstance(compiled, RuntimeError):
                 grammar.set_exception(compiled)
@@ -106,19 +107,21 @@ class Grammars:
 
     def accepted(self, names: Mapping[str, Any]) -> dict[str, int]:
         """Return how many tokens the grammar of each of these requests has accepted."""
-        return {
-            name: len(self._matchers[name].tokens) for name in names if name in self._matchers
-        }
+        return {name: len(self._matchers[name].tokens) for name in names if name in self._matchers}
 
-    def verified(self, flight: Flight) -> Flight:
-        """Return the decision without the drafts that do not fit, which the worker finds out if it
-        keeps the drafts to itself."""
-        drafts = {
-            name: self._matchers[name].fitting(flight.first[name], count)
-            if name in self._matchers
-            else count
-            for name, count in flight.drafts.items()
-        }
+    def verified(self, flight: Flight, before: Flights) -> Flight:
+        """Return a decision made ahead, with the number of drafts that the worker may accept.
+
+        These drafts are on the worker, which hands those of its last decision to the scheduler.
+        Some releases tell the worker how many drafts the scheduler has checked.
+        """
+        tells = "num_acceptable_drafts" in _output_class().__annotations__
+        drafts = dict(flight.drafts)
+        for name in drafts.keys() & self._matchers.keys():
+            drafts[name] = self._matchers[name].fitting(flight.first[name], drafts[name])
+            if not before.tokens_in_flight(name):
+                self.lost.add(name)
+                drafts[name] = 0 if tells else drafts[name]
         return flight._replace(drafts=drafts)
 
     def drafts(self, name: str, place: int, count: int) -> list[int]:
@@ -168,6 +171,10 @@ def _apply(decision: Any, output: Any) -> tuple[list[list[int]], set[int]]:
             setattr(worker, name, value)
     masks, indices = found[0]
     return masks.tolist(), {*(range(tokens) if indices is None else indices)}
+
+
+def _output_class() -> Any:
+    return importlib.import_module("vllm.v1.core.sched.output").GrammarOutput
 
 
 def ask_for(taken: Any) -> None:

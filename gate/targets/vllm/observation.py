@@ -51,7 +51,7 @@ class SchedulerView:
             if name in drafts
         }
         flight = Flight(decision, None, first, proposed)
-        return self.grammars.verified(flight) if ahead else flight
+        return self.grammars.verified(flight, self.flights) if ahead else flight
 
     def blocks(self) -> dict[str, list[int]]:
         """Return the physical blocks of every request that holds any.

@@ -76,6 +76,13 @@ def correct_drafts(request: VllmRequestHistory, tokens: int) -> int:
     return correct_of(request, min(drafts_computed(request, tokens), request.drafted))
 
 
+def loses_drafts(config: Config, request: VllmRequestHistory) -> bool:
+    """Return whether the drafts of the next decision do not reach the scheduler, which must check
+    them against the grammar of the request. It gets them with the token in flight that they
+    follow."""
+    return request.arrived_blocked and decides_ahead(config) and not request.tokens_in_flight
+
+
 def fitting(request: VllmRequestHistory, known: int, drafts: int) -> int:
     """Return how many of the drafts that follow the first `known` output tokens fit the grammar of
     the request, if it has one."""

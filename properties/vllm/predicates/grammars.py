@@ -51,7 +51,9 @@ def sampling(history: VllmRun, step: Step) -> Mapping[str, Sampling]:
         drafts = speculation.drafts_to_compute(history.config, request)
         beyond = step.scheduled[name] - (left - drafts)
         if beyond >= 0:
-            found[name] = Sampling(request, request.emitted, min(beyond, max(request.drafted, 0)))
+            lost = speculation.loses_drafts(history.config, request)
+            drafts = 0 if lost else min(beyond, max(request.drafted, 0))
+            found[name] = Sampling(request, request.emitted, drafts)
     if not any(entry.request.tokens_in_flight for entry in found.values()):
         return found
     emitted, over = step.emitted or {}, (step.finished or {}).keys() | history.aborts_inside
@@ -121,7 +123,7 @@ def mask_differs(history: VllmRun, step: Step) -> str | None:
     """A mask allows what the grammar of its request allows after the tokens and drafts before it;
     after the end of the grammar, it allows every token (V1-R64)."""
     for name, entry in sampling(history, step).items():
-        for number, shown in enumerate((step.masks or {}).get(name, ())[: entry.fitting + 1]):
+        for number, shown in enumerate((step.masks or {}).get(name, ())):
             if shown != (own := entry.expected(number)):
                 which = f"mask {number + 1} of {name}"
                 return f"{which} allows {_allowed(shown)} instead of {_allowed(own)}"
@@ -142,12 +144,15 @@ def later_mask_is_made(history: VllmRun, step: Step) -> bool:
 
 
 def misfit_is_verified(history: VllmRun, step: Step) -> str | None:
-    """A draft that does not fit the grammar is not verified (V1-R65)."""
+    """Drafts are verified only if they follow the request's last token and fit its grammar
+    (V1-R65)."""
     for name, entry in sampling(history, step).items():
         drafts = len((step.masks or {}).get(name, ())) - 1
-        fitting = speculation.fitting(entry.request, entry.known, drafts)
-        if drafts > fitting:
-            return f"{name} verifies {drafts} drafts, but only {fitting} fit its grammar"
+        if drafts > entry.fitting:
+            return (
+                f"{name} verifies {drafts} drafts, but only {entry.fitting} follow its "
+                f"{entry.known} tokens and fit its grammar"
+            )
     return None
 
 
