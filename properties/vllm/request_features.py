@@ -161,8 +161,8 @@ def ends_of_grammars(request: Request) -> st.SearchStrategy[int | None]:
 
 
 def fitting(drafts: int) -> st.SearchStrategy[tuple[int, ...]]:
-    """Draw how many drafts, out of `drafts`, fit a grammar for each number of known tokens. Usually,
-    all of them do."""
+    """Draw how many drafts, out of `drafts`, fit a grammar for each number of known tokens. In
+    half of the cases, all of them do."""
     some = st.lists(st.integers(0, drafts), min_size=1, max_size=4).map(tuple)
     return st.one_of(st.just(()), some)
 

@@ -104,10 +104,7 @@ def mask_is_missing(history: VllmRun, step: Step) -> str | None:
     for name, entry in own.items():
         masks = step.masks.get(name, ())
         if len(masks) <= entry.fitting:
-            return (
-                f"{name} may sample {entry.fitting + 1} tokens ({entry.fitting} drafts), but gets "
-                f"{len(masks)} masks"
-            )
+            return f"{name} gets {len(masks)} of the {entry.fitting + 1} masks that it needs"
     for name in step.masks:
         request = history.live.get(name)
         if request is not None and not request.arrived_blocked:
