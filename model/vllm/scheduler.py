@@ -362,7 +362,7 @@ def complete(
         if sequence.promised:
             sequence = in_flight.deliver(sequence, coming)
         if config.drafts:
-            drafts = speculation.proposed(coming)
+            drafts = speculation.proposed(sequence, coming)
             emitted[sequence.id] = min(1 + speculation.correct_drafts(sequence, drafts), remaining)
             sequence = speculation.verify(config, sequence, drafts, emitted[sequence.id], flight)
         else:

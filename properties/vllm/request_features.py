@@ -155,11 +155,28 @@ def with_features(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) 
     if blocked.can_be(config):
         fails = not encoder.encodes(config) and draw(GRAMMAR_FAILS)
         request = msgspec.structs.replace(
-            request, grammar_steps=draw(GRAMMAR_STEPS), grammar_fails=fails
+            request,
+            grammar_steps=draw(GRAMMAR_STEPS),
+            grammar_fails=fails,
+            grammar_ends=draw(ends_of_grammars(request)),
+            grammar_drafts=draw(fitting(drafts)) if drafts else (),
         )
     if sessions.are_held(config):
         request = draw(with_turns(request, config))
     return request
+
+
+def ends_of_grammars(request: Request) -> st.SearchStrategy[int | None]:
+    """Draw after how many tokens the grammar of a request ends. Usually, it does not end before the
+    answer."""
+    return st.one_of(st.none(), st.none(), st.integers(1, request.tokens_to_emit))
+
+
+def fitting(drafts: int) -> st.SearchStrategy[tuple[int, ...]]:
+    """Draw how many drafts, out of `drafts`, fit a grammar for each number of known tokens. In
+    half of the cases, all of them do."""
+    some = st.lists(st.integers(0, drafts), min_size=1, max_size=4).map(tuple)
+    return st.one_of(st.just(()), some)
 
 
 @st.composite

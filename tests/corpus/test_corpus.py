@@ -88,6 +88,8 @@ RELEASE_ALONE = [
         "an-event-about-a-hit-names-a-block-that-is-gone",
         "an-event-about-a-hit-inside-a-block",
         "a-picture-is-computed-without-its-data",
+        *("a-grammar-that-has-ended", "drafts-beyond-the-end-of-a-grammar"),
+        "drafts-that-were-not-checked",
     }
 ]
 PAGES = FOLDER.parents[1] / "docs" / "findings"

@@ -359,8 +359,8 @@ def finding_in(event: Any) -> str | None:
     the gate ends without a finding, or None if the event says nothing."""
     if isinstance(event, verdict.Found):
         return event.finding.rule
-    if isinstance(event, verdict.Notice) and event.text.startswith(verdict.DIFFERS):
-        return event.text.partition(": ")[0]
+    if isinstance(event, verdict.Differed):
+        return f"differs {event.what}"
     if isinstance(event, verdict.Concluded):
         judged = event.verdict
         return judged.findings[0].rule if judged.findings else judged.fault or ""

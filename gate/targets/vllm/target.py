@@ -69,7 +69,6 @@ class VllmEngine(SchedulerView):
         self._loads = self.scheduler.connector.loads if config.get("kv_connector") else None
         if self._loads is not None:
             self._loads.in_step = bool(config.get(IN_STEP))
-        self.grammars = grammars.Grammars()
         sending = sessions.Sending(self._turn, self._end_of_session, self.scheduler.add_request)
         self.sessions = sessions.Sessions(sending)
         self._outputs: dict[str, Output] = {}
@@ -92,12 +91,12 @@ class VllmEngine(SchedulerView):
         self._arrivals += 1
         taken.resumable = bool(request.turns)
         cache_events.ask_for(taken, self.config)
-        has_grammar = request.grammar_steps or request.grammar_fails
-        if has_grammar:
+        if request.has_grammar:
             grammars.ask_for(taken)
         own = self._request_class.from_engine_core_request(taken, self._hasher)
-        if has_grammar:
-            self.grammars.compile(own, request.grammar_steps, request.grammar_fails)
+        self.grammars.forget(name)
+        if request.has_grammar:
+            self.grammars.compile(own, request)
         self.scheduler.add_request(own)
         self._outputs[name] = request.output
         self.flights.drop({name})  # drop results that belong to an earlier request with the same id
@@ -444,9 +443,9 @@ class VllmTarget(HostedTarget):
         decided = look_at(engine, before, decision)
         engine.blocks()  # read the blocks now, before requests end in this step
         waits = getattr(decision, "pending_structured_output_tokens", False)
-        if not waits:
-            engine_core.constrain(engine.scheduler, decision)
         flight = engine.execute(decision)
+        if not waits:
+            engine_core.constrain(engine.scheduler, flight, engine.grammars, waits)
         done = None if sleeps else engine.flights.set_off(flight)
         aborted = self.abort_inside(engine)
         completion: Any = {}
@@ -455,8 +454,8 @@ class VllmTarget(HostedTarget):
             completion = engine.scheduler.update_from_output(done.decision, done.output)
             engine.drop_results(engine.sessions.turns_end(completion, engine.requests))
         if waits:
-            engine_core.constrain(engine.scheduler, decision, flight.drafts)
-        engine.drafts.propose(engine.scheduler, decision, flight.output)
+            engine_core.constrain(engine.scheduler, flight, engine.grammars, waits)
+        engine.drafts.propose(engine.scheduler, flight, engine.grammars)
         first = done.first if done else {}
         return observe(engine, decided, completion, aborted, first, done is not None)
 

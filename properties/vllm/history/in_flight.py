@@ -107,7 +107,8 @@ def _coming(config: Config, request: VllmRequestHistory | None, requests: int) -
     if not speculation.drafts(config):
         return Coming(computed=request.computed)
     drafts = speculation.drafts_computed(request, 0)
-    return Coming(drafts, min(drafts, request.drafted), request.computed, requests)
+    proposed = 0 if speculation.loses_drafts(config, request) else min(drafts, request.drafted)
+    return Coming(drafts, proposed, request.computed, requests)
 
 
 def _with_a_token(flight: Flight) -> dict[str, Coming]:

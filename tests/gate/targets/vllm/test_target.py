@@ -27,7 +27,7 @@ NOT_SEEN = {
     *("tkv", "left_pad_blocks", "paused", "reserved_blocks", "slot_blocks"),
     *("prompt_throughput", "decode_throughput", "emitted_at", "parked"),
     *("encoder_inputs", "encoder_dropped", "completes", "group_blocks"),
-    *("deferred", "handed_over", "over", "cache_events"),
+    *("deferred", "handed_over", "over", "cache_events", "masks", "grammars"),
 }
 
 
