@@ -46,6 +46,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "deep": {
         **_PUBLISHED,
         **{"max_num_seqs": (1, 128, 256), "max_model_len": (131_072,), "num_blocks": (30_000,)},
+        "max_num_batched_tokens": (32_768, 2048, 512),
     },
     "loose": {
         **_PUBLISHED,

@@ -45,8 +45,8 @@ class Shape(NamedTuple):
             token of its output.
         unused: the number of tokens by which max_tokens exceeds the output, in half of the
             requests.
-        longest_answer: the output, in tokens, of the first request of the largest run; 0 means that
-            it is drawn like the others.
+        longest_answer: the output, in tokens, of the first request of the largest run, whose first
+            long prompt is as long as the limits allow; 0 means that they are drawn like the others.
         returns_after: the number of steps after the last request at which the first long prompt
             comes once more; 0 means that it does not.
         fills_pool: whether the prompts of a burst consist of full blocks, and fill the pool when
@@ -81,6 +81,7 @@ SHAPES: Mapping[str, Shape] = {
         *((3, 14), (1, 2), (0, 30), (1, 40), (1030, 1200)),
         aborted=0,
         long_prompts=4,
+        unused=(44_000, 62_000),
         longest_answer=4200,
         returns_after=600,
     ),
@@ -218,7 +219,7 @@ class _Requests:
     def _request(self, name: str, step: int, in_largest: bool) -> Request:
         draw, shape = self._draw, self._shape
         is_long = shape.long_prompts > 0 and len(self._made) % shape.long_prompts == 1
-        length = self._long_prompt() if is_long else draw.randint(*shape.prompt)
+        length = self._long_prompt(in_largest) if is_long else draw.randint(*shape.prompt)
         if shape.fills_pool:
             length = self._lengths.pop()
         if shape.sixteenths:
@@ -253,8 +254,10 @@ class _Requests:
             accepted=tuple(draw.randint(0, drafts) for _ in range(verifications)),
         )
 
-    def _long_prompt(self) -> int:
+    def _long_prompt(self, in_largest: bool) -> int:
         length = self._draw.randint(self._longest // 4, self._longest * 3 // 4)
+        if in_largest and self._shape.longest_answer and len(self._made) == 1:
+            length = self._longest - 4  # room for its answer
         if self._shape.returns_after:
             # A request that takes a block in its last step may have taken any free block, so no
             # rule could say which blocks of this prompt must be found again.

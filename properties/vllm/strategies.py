@@ -189,7 +189,8 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     },
     "idle": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (None, 48)},
     "deep": _PUBLISHED
-    | {"max_num_seqs": (1, 32, 48), "max_model_len": (131_072,), "num_blocks": (30_000,)},
+    | {"max_num_seqs": (1, 32, 48), "max_model_len": (131_072,), "num_blocks": (30_000,)}
+    | {"max_num_batched_tokens": (32_768, 2048, 8192)},
     "loose": {
         **_PUBLISHED,
         "max_model_len": (8192,),

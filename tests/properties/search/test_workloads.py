@@ -364,8 +364,8 @@ def test_a_fault_of_size_is_named(target, system, expected):
 @pytest.mark.parametrize(
     ("system", "blocks", "number", "expected"),
     [
-        ("vllm", 32, 4, ("deep", "V1CP-R36")),
-        ("vllm", 64, 1, ("full", "V1-R08")),
+        ("vllm", 32, 1, ("deep", "V1CP-R36")),
+        ("vllm", 64, 1, ("deep", "V1CP-R36")),
         ("generic", 32, 1, ("deep", "GEN-R11")),
         ("generic", 64, 1, ("deep", "GEN-R11")),
     ],
