@@ -257,7 +257,8 @@ class _Requests:
     def _long_prompt(self, in_largest: bool) -> int:
         length = self._draw.randint(self._longest // 4, self._longest * 3 // 4)
         if in_largest and self._shape.longest_answer and len(self._made) == 1:
-            length = self._longest - 4  # room for its answer
+            prompt = (("any", self._longest - 4),)  # room for its answer
+            length = self._generators.fitted(self._config, prompt, None).prompt
         if self._shape.returns_after:
             # A request that takes a block in its last step may have taken any free block, so no
             # rule could say which blocks of this prompt must be found again.

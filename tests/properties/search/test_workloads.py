@@ -475,7 +475,7 @@ def a_prompt_of_more_than_half_the_pool_is_overtaken_in_a_crowd():
 )
 def test_a_fault_of_a_large_pool_or_batch_is_named(system, fault, expected, monkeypatch):
     monkeypatch.setattr(*fault())
-    assert first_broken(ModelTarget(), system) == expected
+    assert first_broken(ModelTarget(), system, 3) == expected
 
 
 def no_check_of_a_length_above_8192(monkeypatch):
@@ -514,7 +514,7 @@ def names_without_their_beginning_after_128_blocks(monkeypatch):
     [
         (no_check_of_a_length_above_8192, "wide", 3, "SPY-R41"),
         (a_volume_of_18_bits, "deep", 1, "SPY-R47"),
-        (names_without_their_beginning_after_128_blocks, "deep", 1, "ALL-R08"),
+        (names_without_their_beginning_after_128_blocks, "deep", 1, "SPY-R42"),
     ],
 )
 def test_a_fault_at_published_sizes_is_named(plant, shape, run, rule, monkeypatch):
