@@ -193,7 +193,8 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     },
     "idle": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (None, 48)},
     "deep": _PUBLISHED
-    | {"max_num_seqs": (1, 32, 48), "max_model_len": (131_072,), "num_blocks": (30_000,)},
+    | {"max_num_seqs": (1, 32, 48), "max_model_len": (131_072,), "num_blocks": (30_000,)}
+    | {"max_num_batched_tokens": (32_768, 2048, 8192)},
     "loose": {
         **_PUBLISHED,
         "max_model_len": (8192,),
@@ -210,6 +211,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         **{"long_prefill_token_threshold": (0, 24), "watermark": (0.0, 0.1)},
         **{"num_speculative_tokens": (0, 3), "async_scheduling": (False, False, True)},
     },
+    "brim": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (40, 64)},
     "wide": {
         **{**_PUBLISHED, "max_num_batched_tokens": (16_384, 2048)},
         **{"max_model_len": (16_384,), "num_blocks": (6000, 1100)},
