@@ -108,7 +108,7 @@ def test_a_damaged_ledger_is_refused(tmp_path):
     ("event", "found"),
     [
         (verdict.Notice("every configuration has …"), None),
-        (verdict.Notice(f"{verdict.DIFFERS}decision (scheduled): step 3: f.json"), "differs"),
+        (verdict.Differed("decision (scheduled)", 3, "small", 1.0, "f.json"), "differs"),
         (verdict.Progress("search", 1, 60, 100), None),
         (verdict.Concluded(SimpleNamespace(findings=(), fault=None)), ""),
         (verdict.Concluded(SimpleNamespace(findings=(), fault="it crashed")), "it crashed"),
