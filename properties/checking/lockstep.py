@@ -38,6 +38,7 @@ COMPARED = (
     "handed_over",
     "over",
     "cache_events",
+    "group_free_blocks",
 )
 # There are several ways to tell a worker the same thing, so only rules judge this field.
 NOT_COMPARED = frozenset({"sent"})
