@@ -39,17 +39,15 @@ def windows(config: Config) -> list[Window]:
 
 
 def fit(config: Config, whole: int, ahead: int) -> bool:
-    """Return whether a request of `whole` tokens certainly fits into the pool of every window.
-
-    While its prompt is computed, it may hold a window and the tokens of all steps in flight; later,
-    it may give back its blocks once per window (GEN-R40).
-    """
+    """Return whether a request of `whole` tokens certainly fits into the pool of every window. A
+    request may hold its window, the tokens of all steps in flight, and blocks that it has yet to
+    give back (GEN-R40)."""
     depth, budget = in_flight.depth(config), config["max_num_batched_tokens"] or whole
     chunk = min(budget, whole) if config["enable_chunked_prefill"] else whole
     return all(
         min(
             groups.blocks_for(whole + ahead, group.size),
-            group.least(group.window + max(depth * chunk, group.window) + ahead),
+            group.least(group.window + depth * chunk + max(group.window, budget) + ahead),
         )
         <= group.pool
         for group in windows(config)
@@ -118,9 +116,7 @@ def more_than_the_pool(history: RunHistory, step: Step) -> str | None:
     for group in windows(history.config):
         held = len(held_of_group(step, group.number - 1))
         if held > group.pool:
-            return (
-                f"{held} blocks of group {group.number} are held, but its pool has {group.pool}"
-            )
+            return f"{held} blocks of group {group.number} are held, but its pool has {group.pool}"
     return None
 
 
@@ -141,12 +137,9 @@ def more_than_its_life(history: RunHistory, step: Step, ahead: int) -> str | Non
 
 
 def kept_out_of_the_window(history: RunHistory, step: Step) -> str | None:
-    """A request that computes has given back the blocks that left its window (GEN-R40)."""
-    for request, number, table, first in blocks_read(history, step):
-        needed = first_read_in_flight(history, request, number, first)
-        if not in_prompt(request):
-            window = windows(history.config)[number]
-            needed = max(needed - groups.blocks_for(window.window, window.size), 0)
+    """A request that computes has given back the blocks that left its window long ago
+    (GEN-R40)."""
+    for request, number, table, needed in _needed(history, step):
         for place, block in enumerate(table[:needed]):
             if block != NULL:
                 return (
@@ -157,14 +150,22 @@ def kept_out_of_the_window(history: RunHistory, step: Step) -> str | None:
     return None
 
 
-def in_prompt(request: RequestHistory) -> bool:
-    """Return whether a request computes a part of its prompt."""
-    return bool(request.computed < request.prompt)
-
-
 def something_slides_out(history: RunHistory, step: Step) -> bool:
-    return any(
-        request.started and first > 0 and in_prompt(request)
-        for request, _, _, first in blocks_read(history, step)
-    )
+    return any(needed > 0 for *_, needed in _needed(history, step))
 
+
+def _needed(
+    history: RunHistory, step: Step
+) -> Iterator[tuple[RequestHistory, int, tuple[int, ...], int]]:
+    """Yield each request that computes, the number of each group (from 0), the request's table
+    there, and the first place at which it may still hold a block.
+
+    A scheduler may look for blocks to give back only once per window, or give them back a step
+    later. If the budget is unknown, so is this place.
+    """
+    budget = history.config["max_num_batched_tokens"]
+    for request, number, table, first in blocks_read(history, step) if budget else ():
+        group = windows(history.config)[number]
+        needed = first_read_in_flight(history, request, number, first)
+        later = groups.blocks_for(max(group.window, budget), group.size)
+        yield request, number, table, max(needed - later, 0)

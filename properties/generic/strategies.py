@@ -87,7 +87,11 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
     drawn = draw(vllm.configs(scale, "documented"))
     config = _in_own_terms(drawn, draw(st.sampled_from((1, 1, 2))))
     cannot = {"kv_connector", "pipeline_parallel_size"} & config.keys()
-    if cannot or config["num_blocks"] is None or not draw(st.sampled_from((False, True, False))):
+    if cannot or config["num_blocks"] is None:
+        return config
+    # Groups exclude a prefix cache, which must not become rare.
+    often = 5 if not config["enable_prefix_caching"] else 1
+    if draw(st.integers(1, 6)) > often:
         return config
     return config | draw(group_pools(config))
 
@@ -96,23 +100,35 @@ def configs(draw: st.DrawFn, scale: Scale, revision: str) -> dict[str, Any]:
 def group_pools(draw: st.DrawFn, config: Config) -> dict[str, Any]:
     """Draw one or two sliding windows, each with its own pool.
 
-    The pool of a window is slightly larger than what the longest request may need there, sometimes
-    slightly smaller. Often, the pool of full attention is so large that only the windows run out of
-    blocks.
+    The pool of a window has about as many blocks as the longest request may need there. In half of
+    the configurations, prompts are long and the budget is small, so windows slide while a prompt is
+    computed, and only the pools of the windows run out of blocks.
     """
-    block, length = config["block_size"], config["max_model_len"]
+    block, length, budget = (
+        config[key] for key in ("block_size", "max_model_len", "max_num_batched_tokens")
+    )
+    pool = config["num_blocks"]
+    if config["enable_chunked_prefill"] and draw(st.booleans()):
+        blocks = draw(st.sampled_from((8, 12)))
+        length, pool = blocks * block, max(pool, 2 * blocks)
+        budget = min(budget, max(2 * block + draw(st.sampled_from((0, 1, -1))), 4))
     steps = 2 if speculation.decides_ahead(config) else 1
     window = st.sampled_from((block + 1, 2 * block, 2, 3 * block + 1, block, length + 1))
-    groups = [{"kind": "full"}]
+    groups: list[dict[str, Any]] = [{"kind": "full"}]
     for _ in range(draw(st.sampled_from((1, 1, 2)))):
         tokens = max(draw(window), 2)
-        at_once = tokens - 1 + steps * config["max_num_batched_tokens"]
+        at_once = tokens - 1 + steps * budget
         whole = blocks_for(length + speculation.most_ahead(config), block)
         most = min(whole, blocks_for(at_once, block) + 1)
-        pool = most + draw(st.sampled_from((0, 1, 0, 2, most, -1)))
-        groups.append({"kind": "sliding_window", "window": tokens, "num_blocks": max(pool, 1)})
-    pool = config["num_blocks"] * draw(st.sampled_from((1, 4, 2)))
-    return {"kv_groups": groups, "num_blocks": pool, "enable_prefix_caching": False}
+        own = max(most + draw(st.sampled_from((0, -1, 1, 0, -1, most))), 1)
+        groups.append({"kind": "sliding_window", "window": tokens, "num_blocks": own})
+    return {
+        "kv_groups": groups,
+        "num_blocks": pool,
+        "max_model_len": length,
+        "max_num_batched_tokens": budget,
+        "enable_prefix_caching": False,
+    }
 
 
 def _in_own_terms(config: Config, beyond: int) -> dict[str, Any]:
