@@ -93,8 +93,8 @@ def take(pool: Pool, count: int) -> tuple[tuple[int, ...], Pool]:
     if names is not None:
         pool = nameless(pool, [block for block, _ in evicted])
         cached, names = pool.cached, pool.names
-    cached = _without(cached, evicted)
     fresh, tail = fresh + never_used, tail[len(evicted) :]
+    cached = _without(cached, evicted)
     return taken, Pool(size, head[count:], fresh, tail, cached, names, beside)
 
 

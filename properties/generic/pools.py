@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ...model.observation import Step
+from ...model.pool import blocks_for
 from ..rules.pool import held_of_group
 from ..vllm.history import groups, in_flight
 from ..vllm.history.request_history import VllmRequestHistory as RequestHistory
@@ -28,7 +29,7 @@ class Window(NamedTuple):
 
     def least(self, tokens: int) -> int:
         """Return how many blocks hold this many tokens, wherever in a block the first one is."""
-        return groups.blocks_for(tokens, self.size) + 1
+        return blocks_for(tokens, self.size) + 1
 
 
 def windows(config: Config) -> list[Window]:
@@ -46,7 +47,7 @@ def fit(config: Config, whole: int, ahead: int) -> bool:
     chunk = min(budget, whole) if config["enable_chunked_prefill"] else whole
     return all(
         min(
-            groups.blocks_for(whole + ahead, group.size),
+            blocks_for(whole + ahead, group.size),
             group.least(group.window + depth * chunk + max(group.window, budget) + ahead),
         )
         <= group.pool
@@ -77,7 +78,7 @@ def too_few_blocks(history: RunHistory, step: Step) -> str | None:
             if name not in history.live or not computed:
                 continue
             table = shown.get(name, ())
-            needed = groups.blocks_for(computed, group.size)
+            needed = blocks_for(computed, group.size)
             if len(table) < needed:
                 room = len(table) * group.size
                 return (
@@ -127,7 +128,7 @@ def more_than_its_life(history: RunHistory, step: Step, ahead: int) -> str | Non
             request = history.live.get(name)
             if request is None:
                 continue
-            most = groups.blocks_for(request.prompt + request.max_tokens + ahead, group.size)
+            most = blocks_for(request.prompt + request.max_tokens + ahead, group.size)
             if len(table) > most:
                 return (
                     f"{name} has a table of {len(table)} blocks in group {group.number}; its "
@@ -167,5 +168,5 @@ def _needed(
     for request, number, table, first in blocks_read(history, step) if budget else ():
         group = windows(history.config)[number]
         needed = first_read_in_flight(history, request, number, first)
-        later = groups.blocks_for(max(group.window, budget), group.size)
+        later = blocks_for(max(group.window, budget), group.size)
         yield request, number, table, max(needed - later, 0)
