@@ -151,5 +151,5 @@ def _comparable(field: str, step: Step, names: dict[int, int]) -> Any:
 
 def _shown(value: Any) -> str:
     if isinstance(value, tuple):
-        return f"[{', '.join(value)}]"
+        return f"[{', '.join(map(str, value))}]"
     return str(value)
