@@ -77,6 +77,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     computes in this step, numbered from 0. `encoder_dropped`: the names of segments whose outputs
     are no longer kept. `group_blocks`: if the KV cache has several groups, a block table for each
     group except the first, whose table is in `blocks`; 0 stands for a block that was given back.
+    `group_free_blocks`: the free blocks of each of these groups, if each has its own pool.
     `sent`: the decision's message to the worker. `completes`: whether a decision completes in this
     step. Only recordings of a server with several decisions in flight need this field; when
     schedproof drives the scheduler, the protocol determines when decisions complete.
@@ -125,6 +126,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cache_events: CacheEvents | None = None
     masks: dict[str, tuple[Difference | None, ...]] | None = None
     grammars: dict[str, Count] | None = None
+    group_free_blocks: tuple[Count, ...] | None = None
 
 
 # `sent` has fields of a step, so `rename_requests` renames it separately.

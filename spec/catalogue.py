@@ -40,6 +40,7 @@ FIELDS = (
     *("reserved_blocks", "slot_blocks", "prompt_throughput", "decode_throughput"),
     *("emitted_at", "parked", "encoder_inputs", "encoder_dropped", "group_blocks", "sent"),
     *("deferred", "handed_over", "over", "cache_events", "masks", "grammars"),
+    "group_free_blocks",
     "completes",
 )
 # Parts of the reply to `start` that a rule may need.

@@ -28,6 +28,16 @@ class KvGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     block_size: Positive | UnsetType = UNSET
 
 
+class PooledGroup(KvGroup, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A group that has a pool of `num_blocks` blocks for itself.
+
+    No vLLM release has such groups, so vLLM's configurations cannot contain them. The generic
+    system has them (`group_pools`).
+    """
+
+    num_blocks: Positive
+
+
 class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict=True):
     """The configuration of a scheduler. Lengths are in tokens, `num_blocks` in blocks (without the
     null block; null: unbounded).
@@ -269,6 +279,11 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     def more_groups(self) -> tuple[KvGroup, ...]:
         """Return the groups of the KV cache after the first, which is full attention."""
         return self.kv_groups[1:] if self.kv_groups else ()
+
+    @cached_property
+    def has_own_pools(self) -> bool:
+        """Return whether each group has a pool of its own."""
+        return any(isinstance(group, PooledGroup) for group in self.more_groups)
 
     @cached_property
     def hit_unit(self) -> int:

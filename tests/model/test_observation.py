@@ -48,7 +48,7 @@ def test_only_kind_and_scheduled_are_always_there_and_only_tkv_may_be_null():
 def test_the_fields_are_those_of_the_protocol():
     assert {
         *("kind", "left_pad_blocks", "finished", "completes", "group_blocks", "sent", "over"),
-        *(*COUNTS, *NUMBERS, *LISTS, *NUMBERED, "cache_events", "masks"),
+        *(*COUNTS, *NUMBERS, *LISTS, *NUMBERED, "cache_events", "masks", "group_free_blocks"),
     } == FIELDS
 
 

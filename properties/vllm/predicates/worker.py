@@ -58,10 +58,12 @@ def table_differs(history: VllmRun, step: Step) -> str | None:
     """The worker's block tables are those of the scheduler, in every group (V1-R71)."""
     shown, worker = step.blocks or {}, worker_after(history, step)
     groups = step.group_blocks or {}
+    # Without `group_blocks`, only the tables of the first group are known.
+    known = 1 if step.group_blocks is None else None
     for name in told(step).computed:
         if name not in shown or name not in worker or name not in history.live:
             continue
-        own, tables = (shown[name], *groups.get(name, ())), worker[name].tables
+        own, tables = (shown[name], *groups.get(name, ())), worker[name].tables[:known]
         if own != tables and (place := difference(own, tables)) is not None:
             number, block = place
             return (
