@@ -105,9 +105,12 @@ def judge(
     if not outcome.broken and not outcome.finished:
         return EntryVerdict("inconclusive", f"not finished after {outcome.steps} steps", outcome)
     if not outcome.broken and not outcome.exercised[rule]:
-        why = f"{rule} is never exercised on this target, or cannot be checked there"
-        return EntryVerdict("not exercised", why, outcome)
+        return EntryVerdict("not exercised", never_exercised(rule), outcome)
     return EntryVerdict("as expected", "", outcome)
+
+
+def never_exercised(rule: str) -> str:
+    return f"{rule} is never exercised on this target, or cannot be checked there"
 
 
 def _of_its_own_rule(

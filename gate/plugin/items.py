@@ -17,7 +17,9 @@ from ...properties.checking.replay import Outcome
 from ...properties.checking.replay import replay as run_replay
 from ...spec.catalogue import load
 from ..console import output
-from ..files.scenario_file import FileError, read_scenario
+from ..corpus.folder import check_rule, read_entry
+from ..corpus.replay import never_exercised
+from ..files.scenario_file import FileError
 from ..judging.verdict import RuleVerdict
 from ..reports.terminal import summary
 from ..targets.target_spec import STEP_LIMIT, replay_options
@@ -126,11 +128,13 @@ class ScenarioItem(_Item):
 
     def runtest(self) -> None:
         setting = self.judgement.setting
-        scenario = read_scenario(self.file)
+        entry = read_entry(self.file)
+        scenario = entry.scenario
         if scenario.system != setting.system:
             pytest.skip(
                 f"the scenario is for {scenario.system}, but the target is for {setting.system}"
             )
+        check_rule(entry)
         target = self.judgement.open_target.target
         meant = replace(scenario, revision=setting.revision)
         try:
@@ -150,6 +154,8 @@ class ScenarioItem(_Item):
             pytest.skip(f"no rule of {setting.revision}: {', '.join(expected)}")
         if not expected and not (outcome.finished and any(outcome.exercised.values())):
             raise Failed("inconclusive: the run did not finish, or no rule was exercised in it")
+        if not (outcome.broken or outcome.exercised[entry.rule]):
+            pytest.skip(never_exercised(entry.rule))
 
     def _failure(self, scenario: Scenario, outcome: Outcome) -> str:
         setting, first = self.judgement.setting, outcome.broken[0]

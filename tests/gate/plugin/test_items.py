@@ -32,8 +32,9 @@ def outcomes(pytester, *words):
     return pytester.runpytest_inprocess("-p", "no:randomly", "-rA", *words).parseoutcomes()
 
 
-def corpus(pytester, scenario):
-    return write_scenario(scenario, pytester.path / "schedproof-corpus", "ALL-R03")
+def corpus(pytester, scenario, rule="ALL-R03"):
+    kept = replace(scenario, origin={"rule": rule})
+    return write_scenario(kept, pytester.path / "schedproof-corpus", rule)
 
 
 @pytest.mark.slow
@@ -64,6 +65,22 @@ def test_a_scenario_of_another_system_is_skipped(pytester):
     path = corpus(pytester, replace(TWO, system="vllm", revision=None, config={}))
     write_project(pytester.path)
     assert outcomes(pytester, f"pyproject.toml::{path.stem}") == {"skipped": 1}
+
+
+def test_a_scenario_that_does_not_exercise_its_own_rule_is_skipped(pytester):
+    path = corpus(pytester, TWO, "ALL-R08")
+    write_project(pytester.path)
+    result = pytester.runpytest_inprocess("-rs", f"pyproject.toml::{path.stem}")
+    assert result.parseoutcomes() == {"skipped": 1}
+    assert "ALL-R08 is never exercised on this target" in result.stdout.str()
+
+
+def test_a_scenario_whose_rule_is_unknown_fails(pytester):
+    path = corpus(pytester, TWO, "OUR-R01")
+    write_project(pytester.path)
+    result = pytester.runpytest_inprocess("-rf", f"pyproject.toml::{path.stem}")
+    assert result.parseoutcomes() == {"failed": 1}
+    assert "$.origin.rule: 'OUR-R01' is not a rule of spyre" in result.stdout.str()
 
 
 def test_a_damaged_scenario_is_one_line_that_names_it(pytester):
