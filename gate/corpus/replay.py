@@ -296,12 +296,12 @@ def _problems_of(entry: Entry, target: Target) -> list[str]:
 
 
 def prune(entries: Sequence[Entry], target: Target, say: Say, *, dry_run: bool) -> int:
-    """Remove duplicates and entries that can no longer be replayed. Keep an entry if it breaks a
-    rule on the target. Return the number of removed entries."""
+    """Remove duplicates, and entries that both the model and the target refuse. Keep an entry if it
+    breaks a rule on the target. Return the number of removed entries."""
     removed = 0
     kept: list[Entry] = []
     for entry in sorted(entries, key=_preference):
-        why = _why_not(entry, kept)
+        why = _why_not(entry, kept, target)
         if why and judge(target, entry.scenario, entry.rule, rules_for(entry.scenario)).broken:
             say(f"{entry.path}: kept, because it still breaks a rule ({why})")
             why = ""
@@ -321,9 +321,13 @@ def _preference(entry: Entry) -> tuple[tuple[int, int], bool, str]:
     return size(entry.scenario), misnamed, entry.path.name
 
 
-def _why_not(entry: Entry, kept: Sequence[Entry]) -> str:
+def _why_not(entry: Entry, kept: Sequence[Entry], target: Target) -> str:
     for other in kept:
         if other.failure == entry.failure and stands_for(other.scenario, entry.scenario):
             return f"the same failure as {other.path}, which is no larger"
-    judged = judge(ModelTarget(), entry.scenario, entry.rule, rules_for(entry.scenario))
-    return f"can no longer be replayed: {judged.why}" if judged.refused else ""
+    # A target refuses the entries of other systems as well, so ask the model of the entry first.
+    for asked in (ModelTarget(), target):
+        judged = judge(asked, entry.scenario, entry.rule, rules_for(entry.scenario))
+        if not judged.refused:
+            return ""
+    return f"can no longer be replayed: {judged.why}"
