@@ -194,7 +194,7 @@ def check(data: dict[str, Any], target: Target) -> str:
     if judged.status == "as expected":
         return ""
     numbers = f" ({judged.broken.message})" if judged.broken else ""
-    return f"{judged.status}: {judged.why}{numbers}"
+    return output.one_line(f"{judged.status}: {judged.why}{numbers}")
 
 
 Say = Callable[[str], None]

@@ -43,7 +43,9 @@ class RuleFile(pytest.File):
             yield DeviationsItem.from_parent(self, name="deviations", title="known deviations")
         if judgement.setting.corpus.is_dir():
             for path in sorted(judgement.setting.corpus.glob("*.json")):
-                yield ScenarioItem.from_parent(self, name=path.stem, title=path.name, file=path)
+                words = {"name": path.stem, "title": path.name}
+                shown = {key: output.one_line(word) for key, word in words.items()}
+                yield ScenarioItem.from_parent(self, **shown, file=path)
 
 
 class _Item(pytest.Item):
@@ -63,8 +65,8 @@ class _Item(pytest.Item):
         if isinstance(excinfo.value, Failed):
             return str(excinfo.value)
         if isinstance(excinfo.value, (*BAD_INPUT, TargetFault)):
-            details = getattr(excinfo.value, "details", "") or ""
-            return f"schedproof: {output.one_line(str(excinfo.value))}\n{details}".rstrip()
+            details = output.detail_lines(getattr(excinfo.value, "details", "") or "")
+            return "\n".join([f"schedproof: {output.one_line(str(excinfo.value))}", *details])
         return super().repr_failure(excinfo, style)
 
     def answered(self) -> Any:
@@ -149,7 +151,7 @@ class ScenarioItem(_Item):
                 pytest.xfail("known")
             raise Failed(self._failure(meant, ended))
         if outcome.unmet:
-            raise Failed("\n".join(outcome.unmet))
+            raise Failed("\n".join(output.one_line(line) for line in outcome.unmet))
         if expected and not outcome.broken:
             pytest.skip(f"no rule of {setting.revision}: {', '.join(expected)}")
         if not expected and not (outcome.finished and any(outcome.exercised.values())):

@@ -1,14 +1,21 @@
 """What is pruned from a corpus, and what never is."""
 
+import json
+
+from msgspec.structs import replace
+
 from schedproof.gate.corpus.folder import FoundOn, entries
 from schedproof.gate.corpus.replay import (
+    EntryVerdict,
     Running,
+    check,
     judge,
     prune,
     rules_for,
     run_entries,
     with_expectation,
 )
+from schedproof.gate.files.scenario_file import scenario_json
 from schedproof.model.faults import TargetBroken
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
@@ -106,6 +113,14 @@ def test_what_only_the_model_refuses_stays(tmp_path):
 
 def judged(target, scenario, rule="NAN-R14"):
     return judge(target, scenario, rule, rules_for(scenario))
+
+
+def test_what_an_exported_test_prints_cannot_control_the_terminal(monkeypatch):
+    words = EntryVerdict("inconclusive", "\x1b[31mred\n::error::pwned")
+    monkeypatch.setattr("schedproof.gate.corpus.replay.judge", lambda *_: words)
+    scenario = replace(calm(), origin={"rule": "NAN-R14"})
+    found = check(json.loads(scenario_json(scenario)), ModelTarget())
+    assert found == "inconclusive:  [31mred ::error::pwned"
 
 
 def test_how_a_replay_compares_with_its_expectation():

@@ -4,7 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from schedproof.gate.files.scenario_file import write_scenario
+from schedproof.gate.judging.context import BreakOff
 from schedproof.gate.judging.profiles import PROFILES, Profile
+from schedproof.gate.plugin.judgement import BrokenOff
 from schedproof.model.scenario import Expectation, Request, Scenario
 from schedproof.model.systems import full_config
 
@@ -81,6 +83,28 @@ def test_a_scenario_whose_rule_is_unknown_fails(pytester):
     result = pytester.runpytest_inprocess("-rf", f"pyproject.toml::{path.stem}")
     assert result.parseoutcomes() == {"failed": 1}
     assert "$.origin.rule: 'OUR-R01' is not a rule of spyre" in result.stdout.str()
+
+
+def test_the_output_of_a_target_cannot_control_the_terminal(pytester, monkeypatch):
+    def breaks_off(*_):
+        raise BrokenOff(BreakOff("it ended", "\x1b[31mRED\n::error::pwned"))
+
+    path = corpus(pytester, TWO)
+    write_project(pytester.path)
+    monkeypatch.setattr("schedproof.gate.plugin.items.run_replay", breaks_off)
+    result = pytester.runpytest_inprocess(f"pyproject.toml::{path.stem}")
+    assert result.parseoutcomes() == {"failed": 1}
+    lines = result.stdout.str().splitlines()
+    assert "  |  [31mRED" in lines
+    assert "  | ::error::pwned" in lines
+
+
+def test_the_name_of_a_file_cannot_control_the_terminal(pytester):
+    path = corpus(pytester, TWO)
+    path.rename(path.with_name("a\x1b[31m\n::error::pwned.json"))
+    write_project(pytester.path)
+    result = pytester.runpytest_inprocess("--collect-only", "-q", "-k", "pwned")
+    assert "pyproject.toml::a [31m ::error::pwned" in result.stdout.str().splitlines()
 
 
 def test_a_damaged_scenario_is_one_line_that_names_it(pytester):
