@@ -137,16 +137,19 @@ class ScenarioItem(_Item):
                 f"the scenario is for {scenario.system}, but the target is for {setting.system}"
             )
         check_rule(entry)
+        if entry.rule in setting.excluded:
+            pytest.skip(f"excluded: {output.one_line(setting.excluded[entry.rule])}")
+        rules = [rule for rule in setting.rules if rule.id not in setting.excluded]
         target = self.judgement.open_target.target
         meant = replace(scenario, revision=setting.revision)
         try:
             known = self.judgement.known_failures(meant)
-            outcome = run_replay(target, meant, setting.rules)
+            outcome = run_replay(target, meant, rules)
         except (InputError, ConfigRefused) as error:
             raise FileError(f"{self.file}: {error}") from None
         expected = scenario.expect is not None and scenario.expect.violates
         if outcome.broken and not expected:
-            ended = run_replay(target, meant, setting.rules, new=known.in_run())
+            ended = run_replay(target, meant, rules, new=known.in_run())
             if not ended.broken:
                 pytest.xfail("known")
             raise Failed(self._failure(meant, ended))

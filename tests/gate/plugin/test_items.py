@@ -85,6 +85,14 @@ def test_a_scenario_whose_rule_is_unknown_fails(pytester):
     assert "$.origin.rule: 'OUR-R01' is not a rule of spyre" in result.stdout.str()
 
 
+def test_a_scenario_of_an_excluded_rule_is_skipped(pytester):
+    path = corpus(pytester, TWO)
+    write_project(pytester.path, LOSES, exclude="ALL-R03")
+    result = pytester.runpytest_inprocess("-rs", f"pyproject.toml::{path.stem}")
+    assert result.parseoutcomes() == {"skipped": 1}
+    assert "excluded: excluded" in result.stdout.str()
+
+
 def test_the_output_of_a_target_cannot_control_the_terminal(pytester, monkeypatch):
     def breaks_off(*_):
         raise BrokenOff(BreakOff("it ended", "\x1b[31mRED\n::error::pwned"))
