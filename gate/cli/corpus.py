@@ -17,7 +17,7 @@ from ..corpus import folder as corpus_folder
 from ..corpus import replay as corpus_replay
 from ..corpus.folder import DEFAULT_FOLDER, builtin_lines, check_rule, count_in_words, row
 from ..corpus.folder import line as entry_line
-from ..corpus.replay import rule_ids
+from ..corpus.replay import ids_named, rule_ids
 from ..files.disk import write
 from ..files.scenario_file import FileError
 from ..judging.profiles import set_hypothesis_home
@@ -116,7 +116,8 @@ def run(
     path: CheckoutPath = None,
 ) -> None:
     """Replay all entries, or those of --rule. Each entry is judged only by its own rule."""
-    ids = rule_ids(rule)
+    named = ids_named(rule)
+    ids = [*named]
     spec = named_target(context, target, path)
     entries = [entry for entry in corpus_folder.entries(corpus) if not ids or entry.rule in ids]
     console = output.make_console()
@@ -124,7 +125,8 @@ def run(
     notice = output.notice(console)
     with opened(spec, step_limit=step_limit, offline=offline, report=notice) as open_target:
         running = corpus_replay.Running(
-            console, open_target.target, ids, options, open_target.stderr
+            *(console, open_target.target, ids, options, open_target.stderr),
+            named=[rule_id for rule_id, in_full in named.items() if in_full],
         )
         code = corpus_replay.run_entries(running, entries)
     raise typer.Exit(code)

@@ -2,7 +2,7 @@
 Remove entries that are no longer useful."""
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -175,8 +175,13 @@ def failures_of_shape(
 
 def rule_ids(words: Sequence[str] | None) -> list[str]:
     """Return the rule ids given to --rule. `A,B` stands for A and B."""
+    return list(ids_named(words))
+
+
+def ids_named(words: Sequence[str] | None) -> dict[str, bool]:
+    """Map each rule id that --rule selects to whether the user named it in full."""
     every = {rule.id: rule for system in SYSTEMS for rule in load(system)}
-    return list(selected([*every.values()], rule_words("--rule", words or ())))
+    return selected([*every.values()], rule_words("--rule", words or ()))
 
 
 @contextmanager
@@ -208,24 +213,27 @@ STYLES = {
 
 class Running(NamedTuple):
     """The target and the rules for replaying entries, and the options that printed replay commands
-    need."""
+    need. At least one entry must exercise each rule in `named`."""
 
     console: Console
     target: Target
     rules: Sequence[str]
     options: str
     stderr: Callable[[], str]
+    named: Collection[str] = ()
 
 
 def run_entries(running: Running, entries: Sequence[Entry]) -> int:
     """Replay each entry, print a line for it, and return the exit code."""
     counts, refused = dict.fromkeys(STYLES, 0), 0
+    unexercised = {*running.named}
     for entry in entries:
         rules = rules_for(entry.scenario, running.rules)
         found_on = entry.origin.found_on
         judged = judge(running.target, entry.scenario, entry.rule, rules, found_on)
         counts[judged.status] += 1
         refused += judged.refused
+        unexercised -= {entry.rule} if judged.status == "as expected" else set()
         why = f": {output.one_line(judged.why)}" if judged.why else ""
         style = STYLES[judged.status]
         running.console.print(f"[{style}]{judged.status:<15}[/{style}] ", end="")
@@ -236,7 +244,8 @@ def run_entries(running: Running, entries: Sequence[Entry]) -> int:
     output.say(running.console, reported or "no entry to run")
     if counts["NOT AS EXPECTED"]:
         return BROKEN
-    judged_all = not counts["inconclusive"] and not refused and counts["as expected"]
+    incomplete = counts["inconclusive"] or refused or unexercised
+    judged_all = counts["as expected"] and not incomplete
     return CONFORMS if judged_all else INCONCLUSIVE
 
 
