@@ -17,7 +17,7 @@ from ...properties.checking.replay import Outcome
 from ...properties.checking.replay import replay as run_replay
 from ...spec.catalogue import load
 from ..console import output
-from ..corpus.folder import check_rule, read_entry
+from ..corpus.folder import check_rule, files, read_entry
 from ..corpus.replay import never_exercised
 from ..files.scenario_file import FileError
 from ..judging.verdict import RuleVerdict
@@ -42,10 +42,11 @@ class RuleFile(pytest.File):
         if judgement.setting.deviations.entries:
             yield DeviationsItem.from_parent(self, name="deviations", title="known deviations")
         if judgement.setting.corpus.is_dir():
-            for path in sorted(judgement.setting.corpus.glob("*.json")):
-                words = {"name": path.stem, "title": path.name}
-                shown = {key: output.one_line(word) for key, word in words.items()}
-                yield ScenarioItem.from_parent(self, **shown, file=path)
+            rules = {rule.id for rule in judgement.setting.rules}
+            for path in files(judgement.setting.corpus):
+                title = output.one_line(path.name)
+                name = title if path.stem in rules else title.removesuffix(".json")
+                yield ScenarioItem.from_parent(self, name=name, title=title, file=path)
 
 
 class _Item(pytest.Item):

@@ -115,6 +115,16 @@ def test_the_name_of_a_file_cannot_control_the_terminal(pytester):
     assert "pyproject.toml::a [31m ::error::pwned" in result.stdout.str().splitlines()
 
 
+def test_a_scenario_named_after_a_rule_is_a_test_of_its_own(pytester):
+    path = corpus(pytester, TWO)
+    path.rename(path.with_name("ALL-R03.json"))
+    path.with_name("folder.json").mkdir()
+    write_project(pytester.path)
+    result = pytester.runpytest_inprocess("--collect-only", "-q", "-k", "ALL-R03 or folder")
+    collected = sorted(line for line in result.stdout.str().splitlines() if "::" in line)
+    assert collected == ["pyproject.toml::ALL-R03", "pyproject.toml::ALL-R03.json"]
+
+
 def test_a_damaged_scenario_is_one_line_that_names_it(pytester):
     corpus(pytester, TWO).write_text("{")
     write_project(pytester.path)
