@@ -51,6 +51,8 @@ def defaults() -> dict[str, Any]:
     if project.profile is not None:
         check_choice("pyproject.toml: tool.schedproof.profile", project.profile, PROFILES)
     commands: dict[str, Any] = {name: _given(project, keys) for name, keys in KEYS.items()}
+    if project.target is not None and (own := _own_system(project.target)) is not None:
+        commands["explore"].setdefault("system", own)
     return commands | {
         "corpus": {name: _given(project, keys) for name, keys in CORPUS_KEYS.items()}
     }
@@ -142,6 +144,16 @@ def project_settings(system: str) -> str:
     today = project.deviations and date.today().isoformat()
     settings = msgspec.json.encode((project.exclude, files, today))
     return hashlib.sha256(settings).hexdigest()[:10]
+
+
+def model_note(does: str, system: str) -> str:
+    """Return a line for a command that `does` something with a system's model. It says that the
+    command leaves out the target of the project file; "" if there is no such target."""
+    target = read_project().target
+    if target is None or target.partition(":")[0] == "model":
+        return ""
+    model = f"{does} schedproof's own model of {system}"
+    return f"{model}, not the target {target} of {FILE}, which `schedproof gate` judges"
 
 
 def from_project(context: typer.Context, name: str) -> bool:

@@ -226,6 +226,12 @@ def request_lines(scenario: Scenario) -> list[str]:
         if request.tool_steps:
             words += f", its tool runs for {plural(request.tool_steps, 'step')}"
         words += ", its grammar is invalid" if request.grammar_fails else ""
+        if request.grammar_ends is not None:
+            words += f", its grammar ends after {plural(request.grammar_ends, 'token')}"
+        if request.grammar_drafts:
+            words += (
+                f", of its drafts {', '.join(map(str, request.grammar_drafts))} fit its grammar"
+            )
         turns = turn_words(request)
         lines.append(f"{arrives}: {lengths}{words}{stops}{aborted}{turns}")
     more = len(scenario.requests) - SHOWN_REQUESTS

@@ -49,12 +49,12 @@ from ..processes.work_process import block_sigint
 ABORTS: tuple[Aborts, ...] = get_args(Aborts)
 
 
-def check_has_scopes(system: str) -> None:
+def check_has_scopes(system: str, before_valid: str = "; valid") -> None:
     """Raise InputError unless this system has small scopes to explore."""
     explorable = explored_systems()
     if system not in explorable:
         valid = ", ".join(explorable)
-        raise InputError("$.system", f"{system} has no scopes to explore; valid: {valid}")
+        raise InputError("$.system", f"{system} has no scopes to explore{before_valid}: {valid}")
 
 
 def chosen_scopes(names: Sequence[str] | None, system: str, revision: str) -> list[Scope]:

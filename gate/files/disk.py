@@ -67,7 +67,10 @@ def read_toml(path: Path, kind: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise FileError(f"{path}: not TOML: {error}") from None
+        line = re.search(r"at line (\d+)", str(error))
+        lines = [] if line is None else text.split("\n")[int(line[1]) - 1 :][:1]
+        at = "".join(f": {wrong.strip()!r:.60}" for wrong in lines if wrong.strip())
+        raise FileError(f"{path}: not TOML: {error}{at}") from None
 
 
 def decode_json(data: bytes, place: str, kind: type[Read]) -> Read:

@@ -7,7 +7,6 @@ which releases break which rules. It is written as data (`schedproof/matrix@1`) 
 import json
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +23,7 @@ from ..console.step_lines import one_line
 from ..files.disk import FileError, decode_json, name_file_in_errors, write
 from ..judging.verdict import RuleVerdict, Verdict
 from ..processes.executors import DEATHS, make_executor, run_tasks
+from ..processes.scratch import scratch_folder
 from ..processes.watchdog import run_watched
 from ..reports.markdown import escaped
 from ..targets.scales import Configuration, scales_of
@@ -175,9 +175,9 @@ def judge(cell: Cell) -> GateRun:
         for key, value in cell.configuration.changes.items()
         for word in ("--config", f"{key}={value if isinstance(value, str) else json.dumps(value)}")
     ]
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        (folder / "verdicts").mkdir()
+    with scratch_folder() as scratch:
+        folder = scratch / "results"
+        (folder / "verdicts").mkdir(parents=True)
         ran = run_watched(
             [
                 *(sys.executable, "-P", "-m", "schedproof", "gate", *cell.words, *words),
@@ -292,7 +292,10 @@ def matrix_of(judged: Sequence[CellVerdict], profile: str, seed: int) -> Matrix:
     return Matrix(profile, seed, tuple(_entry(result) for result in judged), tuple(rows))
 
 
-def page_of(matrix: Matrix, command: str, note: str = "") -> str:
+def page_of(
+    matrix: Matrix, command: str, note: str = "", unfinished: str = "", missing: int = 0
+) -> str:
+    """Return the matrix as a page. `unfinished` says why the last `missing` gates did not end."""
     environment = Environment(
         loader=PackageLoader("schedproof.gate.matrix", ""),
         undefined=StrictUndefined,
@@ -303,7 +306,7 @@ def page_of(matrix: Matrix, command: str, note: str = "") -> str:
     )
     environment.filters["cell"] = escaped
     return environment.get_template("page.md.jinja").render(
-        matrix=matrix, command=command, note=note
+        matrix=matrix, command=command, note=note, unfinished=unfinished, missing=missing
     )
 
 

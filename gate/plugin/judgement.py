@@ -30,7 +30,7 @@ from ..judging.initial_replays import replay_entries
 from ..judging.judge import judge
 from ..judging.profiles import PROFILES, set_hypothesis_home
 from ..judging.rule_choice import excluded_ids, use_rules
-from ..judging.verdict import Event, Found, Verdict
+from ..judging.verdict import Event, Found, Verdict, nothing_accepted
 from ..reports.outcome import NOTHING_ACCEPTED, explanation_lines, refused_parts
 from ..targets.factory import Opened, opened
 from ..targets.supported_releases import ReleaseError
@@ -217,7 +217,7 @@ class Judgement:
             raise KeyboardInterrupt
         if gate.results.fault is not None:
             raise BrokenOff(gate.results.fault)
-        if verdict.exit_code == INCONCLUSIVE and not gate.results.reach.requests:
+        if verdict.exit_code == INCONCLUSIVE and nothing_accepted(verdict.reach):
             # If nothing failed here, every test would be skipped, and pytest would report success.
             raise BrokenOff(BreakOff(NOTHING_ACCEPTED, ""))
         if (refused := refused_parts(verdict)) is not None:

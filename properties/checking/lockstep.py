@@ -38,6 +38,8 @@ COMPARED = (
     "handed_over",
     "over",
     "cache_events",
+    "masks",
+    "grammars",
 )
 # There are several ways to tell a worker the same thing, so only rules judge this field.
 NOT_COMPARED = frozenset({"sent"})

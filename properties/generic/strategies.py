@@ -29,7 +29,8 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "crowd": {
         **{"max_num_seqs": (64, 128, 32), "max_num_batched_tokens": (2048, 160)},
         **{"enable_prefix_caching": (True, False), "max_model_len": (512,)},
-        "num_blocks": (1000, None),
+        "num_blocks": (1000, 160, 160),
+        **{"order": ("fcfs", "any", "any"), "order_by_priority": (False, True, True)},
     },
     "packed": {
         **_PUBLISHED,
@@ -45,6 +46,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "deep": {
         **_PUBLISHED,
         **{"max_num_seqs": (1, 128, 256), "max_model_len": (131_072,), "num_blocks": (30_000,)},
+        "max_num_batched_tokens": (32_768, 2048, 512),
     },
     "loose": {
         **_PUBLISHED,
@@ -62,6 +64,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         **{"order": ("fcfs", "any"), "order_by_priority": (False, True)},
         **{"num_speculative_tokens": (0, 3), "async_scheduling": (False, True)},
     },
+    "brim": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (40, 64)},
     "wide": {
         **{**_PUBLISHED, "max_num_batched_tokens": (16_384, 2048)},
         **{"max_model_len": (16_384,), "num_blocks": (6000, 1100)},

@@ -192,6 +192,7 @@ class OpenRequestHistory:
     turns: ClassVar[tuple[()]] = ()  # no sessions
     between_turns = aside = False
     begun: ClassVar[tuple[()]] = ()  # no further KV groups with decisions in flight
+    rests = 0  # no second model runner
 
     def __init__(self, request: str, candidates: Candidates, arrival: int = 0) -> None:
         self.id = request

@@ -71,7 +71,7 @@ PROTOCOL_FIELDS = {
     "group_blocks",
     "sent",
     "completes",
-    *("deferred", "handed_over", "over", "cache_events"),
+    *("deferred", "handed_over", "over", "cache_events", "masks", "grammars"),
 }
 
 GOOD = """

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -248,6 +249,31 @@ def test_settings_of_the_project_belong_to_a_gate(run, monkeypatch):
     assert len({*names}) == len(names) - 1
 
 
+@pytest.mark.parametrize("scheduler", [[], ["--scheduler-cls", "mine.Mine", "--path", "."]])
+def test_ctrl_c_writes_the_finished_gates_and_names_the_others(run, monkeypatch, scheduler):
+    def interrupted(cells, folder, report, *_):
+        report(CellVerdict(cells[0], None, "no such release"), 2.0)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("schedproof.gate.cli.matrix.run_cells", interrupted)
+    Path("mine.py").write_text("class Mine:\n    pass\n", encoding="utf-8")
+    Path("schedproof-matrix").mkdir()
+    result = run("matrix", "vllm==0.28.0", "vllm==0.33.0", "--profile", "quick", *scheduler)
+    assert result.code == 3
+    of = 2 if scheduler else 32
+    assert f"interrupted after 1 of {of}; " in result.err
+    said = " ".join(result.out.split())
+    assert "schedproof-matrix/matrix.md: 0 rows with broken rules, incomplete" in said
+    assert re.search(r"not judged: vllm==0\.33\.0: [a-z]+", said), said
+    assert ("not judged: vllm==0.28.0" in said) == (not scheduler)
+    data = json.loads(Path("schedproof-matrix/matrix.json").read_text())
+    problems = [entry["problem"] for entry in data["entries"]]
+    assert problems == ["no such release", *["interrupted before it was judged"] * (of - 1)]
+    page = Path("schedproof-matrix/matrix.md").read_text()
+    assert f"Incomplete: {of - 1} of {of} gates did not end (interrupted)." in page
+    assert "Not judged, " in page
+
+
 def test_ctrl_c_says_that_the_same_command_goes_on(run, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
@@ -260,3 +286,4 @@ def test_ctrl_c_says_that_the_same_command_goes_on(run, monkeypatch):
     Path("mine.py").write_text("class Mine:\n    pass\n", encoding="utf-8")
     result = run("matrix", "vllm==0.33.0", "--scheduler-cls", "mine.Mine", "--path", ".")
     assert "interrupted after 0 of 1; the gates of a class start over" in result.err
+    assert not Path("schedproof-matrix/matrix.md").exists()  # it would show nothing

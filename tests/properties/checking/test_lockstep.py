@@ -49,6 +49,8 @@ WHOLE = Step(
     handed_over=("a",),
     over=True,
     cache_events=CacheEvents(entered=("x",)),
+    masks={"a": (3, 4)},
+    grammars={"a": 3},
 )
 OTHERWISE: dict[str, Any] = {
     "kind": "prefill",
@@ -80,6 +82,8 @@ OTHERWISE: dict[str, Any] = {
     "handed_over": (),
     "over": False,
     "cache_events": CacheEvents(entered=("x", "y")),
+    "masks": {"a": (3, None)},
+    "grammars": {"a": 2},
 }
 
 
