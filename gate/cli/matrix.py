@@ -18,7 +18,7 @@ from ..processes.executors import ClusterError
 from ..targets.releases import releases_of
 from ..targets.supported_releases import packages
 from ..targets.target_spec import parse_target
-from .options import ClassPath, SchedulerClass, TimeLimit, project_note
+from .options import ClassPath, SchedulerClass, TimeLimit, project_note, project_settings
 
 
 def command(
@@ -47,7 +47,7 @@ def command(
         Path,
         typer.Option(
             help="folder for matrix.json, matrix.md, verdicts and scenarios; gates with a verdict "
-            "in it are not repeated"
+            "in it are not repeated, unless the settings in pyproject.toml have changed"
         ),
     ] = Path("schedproof-matrix"),
 ) -> None:
@@ -76,7 +76,7 @@ def command(
         with option("--scheduler-cls"):
             specs = [parse_target(target, path, scheduler_cls) for target in targets]
         scheduler = specs[0].scheduler
-    cells = cells_of(targets, profile, seed, scheduler)
+    cells = cells_of(targets, profile, seed, scheduler, project_settings)
     note = project_note({parse_target(target).default_system for target in targets})
     console = output.make_console()
     if note:

@@ -1,10 +1,13 @@
 """Options that several commands share, and their defaults from `[tool.schedproof]`."""
 
+import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from ...model.errors import InputError
@@ -12,6 +15,7 @@ from ...spec.catalogue import load
 from ...spec.systems import first_system
 from ..console import interrupts
 from ..console.option_checks import at_least, check_choice
+from ..files.disk import MAX_TOML, read_text
 from ..files.project_file import FILE, TABLE, Project, read_project
 from ..judging.profiles import PROFILES
 from ..judging.rule_choice import excluded_ids, rules_named
@@ -127,6 +131,19 @@ def project_note(systems: Collection[str]) -> str:
     if not keys or system not in systems:
         return ""
     return f"{', '.join(keys)} of [{TABLE}] in {FILE} {'apply' if keys[1:] else 'applies'}"
+
+
+def project_settings(system: str) -> str:
+    """Return a name for what the project file changes in the gates of this system; "" if it changes
+    nothing. If there are deviations, the date is part of it, because an entry may expire."""
+    if not project_note([system]):
+        return ""
+    project = read_project()
+    names = (project.deviations, project.extra_rules)
+    files = [name and read_text(Path(name), MAX_TOML, "setting of a gate") for name in names]
+    today = project.deviations and date.today().isoformat()
+    settings = msgspec.json.encode((project.exclude, files, today))
+    return hashlib.sha256(settings).hexdigest()[:10]
 
 
 def model_note(does: str, system: str) -> str:

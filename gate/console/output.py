@@ -164,11 +164,15 @@ def failure_lines(
     return [*(shortened(one_line(line)) for line in lines), *map(one_line, ends)]
 
 
+def detail_lines(text: str) -> list[str]:
+    """Return the end of a traceback or of a target's stderr, with each line made safe to print."""
+    return [f"  | {one_line(line)}" for line in text.strip().splitlines()[-SHOWN_DETAILS:]]
+
+
 def print_details(text: str, console: Console | None = None) -> None:
     """Print the end of a traceback or of a target's stderr. Without a console, print it to
     stderr."""
-    for line in text.strip().splitlines()[-SHOWN_DETAILS:]:
-        shown = f"  | {one_line(line)}"
+    for shown in detail_lines(text):
         if console is None:
             to_stderr(shown)
         else:

@@ -35,13 +35,15 @@ EVERY = Configuration("every configuration", {})
 class Cell(NamedTuple):
     """A release, NAME==VERSION, to judge in one configuration. If `scheduler` is set, that class
     is judged against the release's own class; its form is FILE.py:CLASS or
-    DIR:PACKAGE.MODULE.CLASS."""
+    DIR:PACKAGE.MODULE.CLASS. `settings` identifies what the project file changes in the gate; its
+    files bear this name, so that a verdict given under other settings is never kept."""
 
     target: str
     configuration: Configuration
     profile: str
     seed: int
     scheduler: str = ""
+    settings: str = ""
 
     @property
     def title(self) -> str:
@@ -56,7 +58,8 @@ class Cell(NamedTuple):
     @property
     def file_name(self) -> str:
         words = self.configuration.name.replace(",", "").replace(" ", "-")
-        return f"{self.target.replace('==', '-')}-{words}"
+        settings = f"-{self.settings}" if self.settings else ""
+        return f"{self.target.replace('==', '-')}-{words}{settings}"
 
 
 class CellVerdict(NamedTuple):
@@ -89,16 +92,22 @@ class GateRun(NamedTuple):
     seconds: float
 
 
-def cells_of(targets: Sequence[str], profile: str, seed: int, scheduler: str = "") -> list[Cell]:
+def cells_of(
+    targets: Sequence[str],
+    profile: str,
+    seed: int,
+    scheduler: str = "",
+    settings_of: Callable[[str], str] = lambda _system: "",
+) -> list[Cell]:
     """Return a cell for each release and configuration. With a `scheduler`, return one for each
-    release."""
-    if scheduler:
-        return [Cell(target, EVERY, profile, seed, scheduler) for target in targets]
-    return [
-        Cell(target, configuration, profile, seed)
-        for target in targets
-        for configuration in scales_of(parse_target(target).default_system).configurations
-    ]
+    release. `settings_of` identifies what the project file changes in the gates of a system."""
+    cells = []
+    for target in targets:
+        system = parse_target(target).default_system
+        configurations = [EVERY] if scheduler else scales_of(system).configurations
+        about = (profile, seed, scheduler, settings_of(system))
+        cells += [Cell(target, configuration, *about) for configuration in configurations]
+    return cells
 
 
 def run_cells(
@@ -143,7 +152,10 @@ def earlier_verdict(cell: Cell, folder: Path) -> Verdict | None:
     verdict = _read(cell, folder)
     if verdict is None or verdict.fault is not None or verdict.schedproof != __version__:
         return None  # another version of schedproof may have other rules
-    return verdict
+    judged = (verdict.target.spec, verdict.system, verdict.config, verdict.base)
+    system = parse_target(cell.target).default_system
+    meant = (cell.target, system, dict(cell.configuration.changes), None)
+    return verdict if judged == meant else None
 
 
 def _read(cell: Cell, folder: Path) -> Verdict | None:

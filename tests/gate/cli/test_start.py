@@ -228,6 +228,27 @@ def test_what_was_judged_is_written_and_what_was_not_is_code_3(run, monkeypatch)
     assert "`schedproof matrix vllm==0.33.0 --seed=3`" in Path("there/matrix.md").read_text()
 
 
+def test_settings_of_the_project_belong_to_a_gate(run, monkeypatch):
+    names: list[str] = []
+
+    def judged(cells, *_):
+        names.append(cells[0].settings)
+        return []
+
+    monkeypatch.setattr("schedproof.gate.cli.matrix.run_cells", judged)
+    run("matrix", "vllm==0.33.0")
+    table = '[tool.schedproof]\nsystem = "vllm"\n'
+    for more in ('exclude = ["V1-R09"]\n', 'exclude = ["V1-R10"]\n', 'extra_rules = "ours.py"\n'):
+        Path("pyproject.toml").write_text(table + more, encoding="utf-8")
+        Path("ours.py").write_text("RULES = []\n", encoding="utf-8")
+        run("matrix", "vllm==0.33.0")
+    Path("ours.py").write_text("RULES = [1]\n", encoding="utf-8")
+    run("matrix", "vllm==0.33.0")
+    run("matrix", "sendnn-inference==2.6.3")  # the table is about another system
+    assert (names[0], names[-1]) == ("", "")
+    assert len({*names}) == len(names) - 1
+
+
 @pytest.mark.parametrize("scheduler", [[], ["--scheduler-cls", "mine.Mine", "--path", "."]])
 def test_ctrl_c_writes_the_finished_gates_and_names_the_others(run, monkeypatch, scheduler):
     def interrupted(cells, folder, report, *_):
