@@ -101,6 +101,7 @@ SHAPES: Mapping[str, Shape] = {
         *((36, 72), (9, 18), (24, 36), (1, 1), (3, 12)), shared=0, aborted=0, fills_pool=True
     ),
 }
+POOL = 64  # blocks, for a target that names no pool
 SPARE_BLOCKS = (0, 0, 1, -1, 2)  # what a burst that fills the pool leaves
 
 
@@ -211,7 +212,8 @@ class _Requests:
         draw, block = self._draw, self._config["block_size"]
         count = draw.randint(*self._shape.burst)
         if self._shape.fills_pool:
-            held = max(self._config["num_blocks"] - count - draw.choice(SPARE_BLOCKS), count)
+            pool = self._config["num_blocks"] or POOL
+            held = max(pool - count - draw.choice(SPARE_BLOCKS), count)
             ends = [0, *sorted(draw.sample(range(1, held), count - 1)), held]
             self._lengths = [(end - begin) * block for begin, end in itertools.pairwise(ends)]
         return count

@@ -189,6 +189,8 @@ class OpenRequestHistory:
     since_reset = 0
     blocked = 0  # no grammars
     arrived_blocked = invalid = False
+    grammar_ends = None
+    grammar_drafts: ClassVar[tuple[()]] = ()
     turns: ClassVar[tuple[()]] = ()  # no sessions
     between_turns = aside = False
     begun: ClassVar[tuple[()]] = ()  # no further KV groups with decisions in flight

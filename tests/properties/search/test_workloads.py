@@ -521,3 +521,9 @@ def test_a_fault_at_published_sizes_is_named(plant, shape, run, rule, monkeypatc
     scenario = runs("spyre", shape, run + 1)[run]
     plant(monkeypatch)
     assert judged(ModelTarget(), scenario).broken[0].rule == rule
+
+
+def test_a_target_without_a_bound_on_the_pool_gets_a_brim_workload_too():
+    [scenario] = runs("generic", "brim", num_blocks=None)
+    assert scenario.config["num_blocks"] is None
+    assert judged(ModelTarget(), scenario).broken == []
