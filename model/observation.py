@@ -25,6 +25,9 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     the table. `tokens`: if tokens are sent to the first stage of a pipeline, how many tokens of
     each request this stage then knows, including drafts. `copies`: blocks that the worker copies
     before it computes the step, each as a pair of the block and the block that becomes its copy.
+    `inputs`: for each request, the encoder inputs whose data the worker gets, by the number of
+    their segment; a new request comes with these and no others. `released`: those whose data the
+    worker then discards. `inputs` is null if it is not shown.
     """
 
     computed: dict[str, Count]
@@ -34,6 +37,8 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tokens: dict[str, Count] = msgspec.field(default_factory=dict)
     dropped: Ids = ()
     copies: tuple[tuple[Count, Count], ...] = ()
+    inputs: dict[str, tuple[Count, ...]] | None = None
+    released: dict[str, tuple[Count, ...]] = msgspec.field(default_factory=dict)
 
 
 class CacheEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -72,10 +77,18 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     computes in this step, numbered from 0. `encoder_dropped`: the names of segments whose outputs
     are no longer kept. `group_blocks`: if the KV cache has several groups, a block table for each
     group except the first, whose table is in `blocks`; 0 stands for a block that was given back.
+    `group_free_blocks`: the free blocks of each of these groups, if each has its own pool.
     `sent`: the decision's message to the worker. `completes`: whether a decision completes in this
     step. Only recordings of a server with several decisions in flight need this field; when
     schedproof drives the scheduler, the protocol determines when decisions complete.
     `cache_events`: what the step tells routers about the prefix cache.
+
+    `masks`: for each request with a grammar that samples tokens in this step's decision, one mask
+    for each token that it may sample, which is one more than its drafts. A mask is given by the
+    number of output tokens after which its grammar allows what the mask allows; null stands for a
+    mask that allows every token, and -1 for one that was not made from the request's grammar.
+    `grammars`: for each request with a grammar that gets tokens in this step, how many tokens its
+    grammar has accepted so far.
 
     Token counts and throughputs are in tokens. `left_pad_blocks`, `free_blocks` and
     `reserved_blocks` are in blocks. Lists are in queue order, after finished requests have left.
@@ -111,6 +124,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     handed_over: Ids | None = None
     over: bool | None = None
     cache_events: CacheEvents | None = None
+    masks: dict[str, tuple[Difference | None, ...]] | None = None
+    grammars: dict[str, Count] | None = None
+    group_free_blocks: tuple[Count, ...] | None = None
 
 
 # `sent` has fields of a step, so `rename_requests` renames it separately.

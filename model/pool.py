@@ -35,7 +35,8 @@ class Pool(NamedTuple):
     Blocks never used have the numbers from `fresh` to `size`, or from `fresh` on if `size` is None.
     `tail` pairs each block with its content, or with None if the block cannot be found. `cached`
     maps a content to the blocks that hold it, free or in use, in the order in which they were
-    filled. `names` is None if each block has only one name.
+    filled. `names` is None if each block has only one name. `beside` contains the pools of further
+    KV groups, if each group has its own pool and numbers its blocks from 1.
 
     Every block is in the pool or held by a request, so none is lost (ALL-R09): blocks leave the
     pool only by `take` and return only by `give_back`.
@@ -47,6 +48,7 @@ class Pool(NamedTuple):
     tail: tuple[tuple[int, Content | None], ...] = ()
     cached: Mapping[Content, tuple[int, ...]] = NOTHING_CACHED
     names: Names | None = None
+    beside: tuple["Pool", ...] = ()
 
 
 def free_blocks(pool: Pool) -> int | None:
@@ -80,7 +82,7 @@ def take(pool: Pool, count: int) -> tuple[tuple[int, ...], Pool]:
     be hit, because it will be overwritten (ALL-R11)."""
     if count <= 0:
         return (), pool
-    size, head, fresh, tail, cached, names = pool
+    size, head, fresh, tail, cached, names, beside = pool
     taken = head[:count]
     never_used = count - len(taken)
     if size is not None:
@@ -91,8 +93,21 @@ def take(pool: Pool, count: int) -> tuple[tuple[int, ...], Pool]:
     if names is not None:
         pool = nameless(pool, [block for block, _ in evicted])
         cached, names = pool.cached, pool.names
+    fresh, tail = fresh + never_used, tail[len(evicted) :]
     cached = _without(cached, evicted)
-    return taken, Pool(size, head[count:], fresh + never_used, tail[len(evicted) :], cached, names)
+    return taken, Pool(size, head[count:], fresh, tail, cached, names, beside)
+
+
+def pool_of_group(pool: Pool, number: int) -> Pool:
+    """Return the pool of a KV group; `number` counts the groups after the first, from 0."""
+    return pool.beside[number] if pool.beside else pool
+
+
+def with_pool_of_group(pool: Pool, number: int, own: Pool) -> Pool:
+    """Return the pool, with `own` as the pool of a KV group."""
+    if not pool.beside:
+        return own
+    return pool._replace(beside=(*pool.beside[:number], own, *pool.beside[number + 1 :]))
 
 
 def touch(pool: Pool, blocks: Iterable[int]) -> Pool:

@@ -33,7 +33,7 @@ TO_CONNECTOR = {
 OF_FEATURES = {
     **TO_CONNECTOR,
     **{"cache_salt": None, "lora": None},
-    **{"grammar_steps": 0, "grammar_fails": False},
+    **{"grammar_steps": 0, "grammar_fails": False, "grammar_ends": None, "grammar_drafts": ()},
     **{"turns": (), "tool_steps": 0},
 }
 # An operator's actions on the whole scheduler, under the names that vLLM's engine uses.
@@ -82,7 +82,10 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     computes before the model does. `cache_salt` and `lora`: requests with different salts or
     adapters never share blocks, even for equal tokens. `grammar_steps`: the number of steps after
     the request's arrival for which the grammar of its structured output is being compiled; with
-    `grammar_fails`, it then turns out to be invalid. `turns`: with streaming inputs, the turns of
+    `grammar_fails`, it then turns out to be invalid. `grammar_ends`: the number of output tokens
+    after which the grammar has ended; later tokens are not constrained. `grammar_drafts`: how many
+    drafts fit the grammar if n output tokens are known, for each n, repeated as needed; empty means
+    all. `turns`: with streaming inputs, the turns of
     the session after the first one; the session ends with the last of them. `tool_steps`: with a
     main loop, the number of steps after the request's arrival for which the tool of its session
     still runs; until then, a router holds the request back. `sent_as`: the id under which the
@@ -110,6 +113,8 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     lora: Name | None = None
     grammar_steps: StepNumber = 0
     grammar_fails: bool = False
+    grammar_ends: Positive | None = None
+    grammar_drafts: Annotated[tuple[Count, ...], msgspec.Meta(max_length=MOST_ACCEPTED)] = ()
     turns: tuple[Turn, ...] = ()
     tool_steps: StepNumber = 0
     sent_as: Name | None = None
@@ -117,6 +122,11 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     @property
     def prompt_len(self) -> int:
         return sum(length for _, length in self.prompt)
+
+    @property
+    def has_grammar(self) -> bool:
+        limited = self.grammar_ends is not None or bool(self.grammar_drafts)
+        return limited or self.grammar_fails or self.grammar_steps > 0
 
     @property
     def segment_starts(self) -> list[int]:

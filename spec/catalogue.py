@@ -39,7 +39,8 @@ FIELDS = (
     *("preempted", "finished", "computed", "prefix_hit", "blocks", "free_blocks"),
     *("reserved_blocks", "slot_blocks", "prompt_throughput", "decode_throughput"),
     *("emitted_at", "parked", "encoder_inputs", "encoder_dropped", "group_blocks", "sent"),
-    *("deferred", "handed_over", "over", "cache_events"),
+    *("deferred", "handed_over", "over", "cache_events", "masks", "grammars"),
+    "group_free_blocks",
     "completes",
 )
 # Parts of the reply to `start` that a rule may need.

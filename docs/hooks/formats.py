@@ -52,6 +52,7 @@ STRUCTS: dict[str, type[msgspec.Struct]] = {
     "Entry": deviations.Entry,
     "Began": verdict.Began,
     "Notice": verdict.Notice,
+    "Differed": verdict.Differed,
     "Progress": verdict.Progress,
     "Found": FoundLine,
     "Concluded": verdict.Concluded,

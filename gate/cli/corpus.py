@@ -9,16 +9,15 @@ from typing import Annotated
 import typer
 
 from ...model.errors import InputError
-from ...spec.catalogue import Rule, load
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE, USAGE, output
 from ..console.option_checks import check_choice, check_file
 from ..corpus import adding as corpus_adding
 from ..corpus import export as corpus_export
 from ..corpus import folder as corpus_folder
 from ..corpus import replay as corpus_replay
-from ..corpus.folder import DEFAULT_FOLDER, Entry, builtin_lines, count_in_words, row
+from ..corpus.folder import DEFAULT_FOLDER, builtin_lines, check_rule, count_in_words, row
 from ..corpus.folder import line as entry_line
-from ..corpus.replay import rule_ids
+from ..corpus.replay import ids_named, rule_ids
 from ..files.disk import write
 from ..files.scenario_file import FileError
 from ..judging.profiles import set_hypothesis_home
@@ -117,7 +116,8 @@ def run(
     path: CheckoutPath = None,
 ) -> None:
     """Replay all entries, or those of --rule. Each entry is judged only by its own rule."""
-    ids = rule_ids(rule)
+    named = ids_named(rule)
+    ids = [*named]
     spec = named_target(context, target, path)
     entries = [entry for entry in corpus_folder.entries(corpus) if not ids or entry.rule in ids]
     console = output.make_console()
@@ -125,7 +125,8 @@ def run(
     notice = output.notice(console)
     with opened(spec, step_limit=step_limit, offline=offline, report=notice) as open_target:
         running = corpus_replay.Running(
-            console, open_target.target, ids, options, open_target.stderr
+            *(console, open_target.target, ids, options, open_target.stderr),
+            named=[rule_id for rule_id, in_full in named.items() if in_full],
         )
         code = corpus_replay.run_entries(running, entries)
     raise typer.Exit(code)
@@ -197,7 +198,7 @@ def minimize(
     set_hypothesis_home()
     entries = [corpus_folder.read_entry(file) for file in files]
     for entry in entries:
-        _known_rule(entry)
+        check_rule(entry)
     console = output.make_console()
     notice = output.notice(console)
     with opened(spec, step_limit=step_limit, offline=offline, report=notice) as open_target:
@@ -301,7 +302,7 @@ def export(
     ids = rule_ids(rule)
     entries = [kept for kept in corpus_folder.entries(corpus) if not ids or kept.rule in ids]
     for entry in entries:
-        _known_rule(entry)
+        check_rule(entry)
     if not entries:
         raise FileError(f"{corpus}: no entry to export")
     entries, left_out = corpus_export.expressible(kind, entries)
@@ -315,16 +316,6 @@ def export(
         output.fail(f"left out: {why}")
     if left_out:
         raise typer.Exit(USAGE)
-
-
-def _known_rule(entry: Entry) -> Rule:
-    """Return the entry's rule. Raise FileError for an unknown id, since the id becomes part of a
-    file name."""
-    for rule in load(entry.scenario.system):
-        if rule.id == entry.rule:
-            return rule
-    reported = f"{entry.rule!r:.60} is not a rule of {entry.scenario.system}"
-    raise FileError(f"{entry.path}: $.origin.rule: {reported}; `schedproof rules` lists them")
 
 
 def _check_place(corpus: Path) -> None:

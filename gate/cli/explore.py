@@ -23,12 +23,15 @@ from ..explore.explorer import (
     chosen_scopes,
 )
 from ..explore.report import run_exploration
+from ..files.project_file import FILE, TABLE
 from ..web.states import check_drawing, draw
+from .options import from_project, is_for_another_system, model_note
 
 LIMIT_KEYS = dict.fromkeys(space_of(system).limit_key for system in explored_systems())
 
 
 def command(
+    context: typer.Context,
     system: Annotated[str, typer.Option(help="system to explore")] = first_system(),
     revision: Annotated[
         str | None,
@@ -123,7 +126,11 @@ def command(
         raise InputError("--checkpoint", f"{checkpoint} is not a folder")
     with option("--system"):
         check_system(system)
-        check_has_scopes(system)
+    if is_for_another_system(context, "revision", system):
+        revision = None
+    in_project = f"{FILE}: {TABLE}.system" if from_project(context, "system") else None
+    with option(in_project or "--system"):
+        check_has_scopes(system, "; --system names another" if in_project else "; valid")
     resolved = resolved_revision(system, revision)
     if order not in ORDERS:
         raise InputError("--order", f"{order!r}; valid: {', '.join(ORDERS)}")
@@ -143,9 +150,11 @@ def command(
     rules = chosen_rules(catalogue, rule, resolved)
     if html is not None:
         check_drawing(html, questions, checkpoint)
-        console = output.make_console()
-        raise typer.Exit(draw(console, questions[0], rules, bool(rule), out, json_file, html))
     console = output.make_console()
+    if note := model_note("explores", system):
+        output.notice(console)(note)
+    if html is not None:
+        raise typer.Exit(draw(console, questions[0], rules, bool(rule), out, json_file, html))
     raise typer.Exit(
         run_exploration(
             console, questions, rules, bool(rule), jobs, budget, out, json_file, verbose=verbose

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -33,6 +32,7 @@ from ..judging.profiles import PROFILES
 from ..judging.rule_choice import NO_LOCKSTEP, use_rules
 from ..judging.verdict import Verdict, not_judged
 from ..library.judging import gate_options
+from ..processes.scratch import scratch_folder
 from ..reports.options import (
     FileReport,
     ReportOptions,
@@ -246,8 +246,8 @@ def with_coverage_folder(options: GateOptions, wanted: bool) -> Iterator[GateOpt
     if not wanted or options.spec.kind in ("model", "command"):
         yield options
         return
-    with TemporaryDirectory(prefix="schedproof-coverage-", ignore_cleanup_errors=True) as folder:
-        yield replace(options, spec=replace(options.spec, coverage=Path(folder)))
+    with scratch_folder() as folder:
+        yield replace(options, spec=replace(options.spec, coverage=folder))
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from ..processes.executors import ClusterError
 from ..targets.releases import releases_of
 from ..targets.supported_releases import packages
 from ..targets.target_spec import parse_target
-from .options import ClassPath, SchedulerClass, TimeLimit, project_note
+from .options import ClassPath, SchedulerClass, TimeLimit, project_note, project_settings
 
 
 def command(
@@ -47,7 +47,7 @@ def command(
         Path,
         typer.Option(
             help="folder for matrix.json, matrix.md, verdicts and scenarios; gates with a verdict "
-            "in it are not repeated"
+            "in it are not repeated, unless the settings in pyproject.toml have changed"
         ),
     ] = Path("schedproof-matrix"),
 ) -> None:
@@ -58,7 +58,8 @@ def command(
     never skipped.
 
     Exit code 0: every gate gave a verdict, pass or fail. 3: some gates gave none, or the command
-    was interrupted.
+    was interrupted or reached its time limit. The results so far are then written, with the gates
+    that are missing.
     """
     check_choice("--profile", profile, PROFILES)
     at_least("--seed", seed, 0)
@@ -75,37 +76,50 @@ def command(
         with option("--scheduler-cls"):
             specs = [parse_target(target, path, scheduler_cls) for target in targets]
         scheduler = specs[0].scheduler
-    cells = cells_of(targets, profile, seed, scheduler)
+    cells = cells_of(targets, profile, seed, scheduler, project_settings)
     note = project_note({parse_target(target).default_system for target in targets})
     console = output.make_console()
     if note:
         output.notice(console)(note)
-    done = 0
+    judged: dict[str, CellVerdict] = {}
+    unfinished = ""
     output.notice(console)(f"{output.plural(len(cells), 'gate')} of profile {profile}")
 
-    def report(judged: CellVerdict, seconds: float) -> None:
-        nonlocal done
-        done += 1
-        line = f"{done}/{len(cells)}  {judged.cell.title}: {judged.outcome}"
+    def report(result: CellVerdict, seconds: float) -> None:
+        judged[result.cell.title] = result
+        line = f"{len(judged)}/{len(cells)}  {result.cell.title}: {result.outcome}"
         output.say(console, f"{line} ({seconds:.0f} s)" if seconds else f"{line} (kept)")
 
     try:
-        judged = run_cells(cells, out.absolute(), report, jobs, cluster)
+        results = run_cells(cells, out.absolute(), report, jobs, cluster)
     except (KeyboardInterrupt, ClusterError) as ends:
-        reason = str(ends) if isinstance(ends, ClusterError) else why()
+        unfinished = str(ends) if isinstance(ends, ClusterError) else why()
         again = (
             "the gates of a class start over" if scheduler else "run the command again to resume"
         )
-        output.fail(f"{reason} after {done} of {len(cells)}; {again}")
-        raise typer.Exit(INCONCLUSIVE) from None
+        output.fail(f"{unfinished} after {len(judged)} of {len(cells)}; {again}")
+        if not judged:
+            raise typer.Exit(INCONCLUSIVE) from None
+        left = CellVerdict(cells[0], None, f"{unfinished} before it was judged")
+        results = [judged.get(cell.title) or left._replace(cell=cell) for cell in cells]
     keep_results()
-    matrix = matrix_of(judged, profile, seed)
+    matrix = matrix_of(results, profile, seed)
     given = {"--profile": (profile, "quick"), "--seed": (seed, 0), "--jobs": (jobs, 1)}
     options = [f"{key}={value}" for key, (value, usual) in given.items() if value != usual]
     options += [f"--scheduler-cls={scheduler_cls}"] if scheduler_cls is not None else []
     options += [f"--path={path}"] if path is not None else []
     words = shlex.join(["schedproof", "matrix", *releases, *options])
     write(out / "matrix.json", output.as_json(matrix))
-    write(out / "matrix.md", page_of(matrix, words, note).encode())
-    output.say(console, f"{out / 'matrix.md'}: {len(matrix.rows)} rows with broken rules")
-    raise typer.Exit(0 if all(result.is_judged for result in judged) else INCONCLUSIVE)
+    write(
+        out / "matrix.md",
+        page_of(matrix, words, note, unfinished, len(cells) - len(judged)).encode(),
+    )
+    for target in targets if unfinished else ():
+        names = [
+            c.configuration.name for c in cells if c.target == target and c.title not in judged
+        ]
+        if names:
+            output.say(console, f"not judged: {target}: {', '.join(names)}")
+    rows = f"{output.plural(len(matrix.rows), 'row')} with broken rules"
+    output.say(console, f"{out / 'matrix.md'}: {rows}{', incomplete' if unfinished else ''}")
+    raise typer.Exit(0 if all(result.is_judged for result in results) else INCONCLUSIVE)

@@ -1,10 +1,13 @@
 """Options that several commands share, and their defaults from `[tool.schedproof]`."""
 
+import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from ...model.errors import InputError
@@ -12,6 +15,7 @@ from ...spec.catalogue import load
 from ...spec.systems import first_system
 from ..console import interrupts
 from ..console.option_checks import at_least, check_choice
+from ..files.disk import MAX_TOML, read_text
 from ..files.project_file import FILE, TABLE, Project, read_project
 from ..judging.profiles import PROFILES
 from ..judging.rule_choice import excluded_ids, rules_named
@@ -47,6 +51,8 @@ def defaults() -> dict[str, Any]:
     if project.profile is not None:
         check_choice("pyproject.toml: tool.schedproof.profile", project.profile, PROFILES)
     commands: dict[str, Any] = {name: _given(project, keys) for name, keys in KEYS.items()}
+    if project.target is not None and (own := _own_system(project.target)) is not None:
+        commands["explore"].setdefault("system", own)
     return commands | {
         "corpus": {name: _given(project, keys) for name, keys in CORPUS_KEYS.items()}
     }
@@ -125,6 +131,29 @@ def project_note(systems: Collection[str]) -> str:
     if not keys or system not in systems:
         return ""
     return f"{', '.join(keys)} of [{TABLE}] in {FILE} {'apply' if keys[1:] else 'applies'}"
+
+
+def project_settings(system: str) -> str:
+    """Return a name for what the project file changes in the gates of this system; "" if it changes
+    nothing. If there are deviations, the date is part of it, because an entry may expire."""
+    if not project_note([system]):
+        return ""
+    project = read_project()
+    names = (project.deviations, project.extra_rules)
+    files = [name and read_text(Path(name), MAX_TOML, "setting of a gate") for name in names]
+    today = project.deviations and date.today().isoformat()
+    settings = msgspec.json.encode((project.exclude, files, today))
+    return hashlib.sha256(settings).hexdigest()[:10]
+
+
+def model_note(does: str, system: str) -> str:
+    """Return a line for a command that `does` something with a system's model. It says that the
+    command leaves out the target of the project file; "" if there is no such target."""
+    target = read_project().target
+    if target is None or target.partition(":")[0] == "model":
+        return ""
+    model = f"{does} schedproof's own model of {system}"
+    return f"{model}, not the target {target} of {FILE}, which `schedproof gate` judges"
 
 
 def from_project(context: typer.Context, name: str) -> bool:

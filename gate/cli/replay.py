@@ -32,7 +32,7 @@ from ..judging.findings import is_adapters_fault
 from ..judging.rule_choice import lockstep_revision, rules_to_judge, use_rules
 from ..reports.outcome import start_line
 from ..targets.factory import opened
-from ..targets.target_spec import MEMORY_LIMIT, TargetSpec, replay_options
+from ..targets.target_spec import MEMORY_LIMIT, TargetSpec, are_versions_of_one, replay_options
 from ..traces.perfetto import check_perfetto, run_of, write_perfetto
 from ..traces.recorder import check_trace_file, record_target
 from . import options
@@ -184,7 +184,7 @@ def _beside(
                 opened(spec, step_limit=limits[0], memory_limit=limits[1], offline=offline)
             )
             sides.append(Side(other.target, system, revision, other.stderr))
-        pair = DifferentialTarget(*sides)
+        pair = DifferentialTarget(*sides, exact=are_versions_of_one(*specs))
         outcome = replay(pair, scenario, ())
         difference = pair.difference
         if difference is None:

@@ -8,6 +8,7 @@ import typer
 from ..console import output
 from ..console.option_checks import at_least, check_places
 from ..processes.work_process import TimeLimit
+from .options import model_note
 
 
 def command(
@@ -65,7 +66,10 @@ def command(
     ] = 2,
     time_limit: Annotated[
         float,
-        typer.Option(help="seconds after which the answer is inconclusive, at least 1"),
+        typer.Option(
+            help="seconds after which the answer is inconclusive, at least 1; time in which Z3 "
+            "waits for a processor does not count"
+        ),
     ] = 300.0,
 ) -> None:
     """Search for a counterexample to one rule, or for a proof of it. The answer may be
@@ -75,7 +79,7 @@ def command(
     check_places(None, out)
     limit = TimeLimit.begin(time_limit)
     # Late, because importing Z3 takes a third of a second.
-    from ..search.question import Question, run
+    from ..search.question import Question, run, system_of
 
     question = Question(
         rule=rule,
@@ -90,4 +94,7 @@ def command(
         jobs=jobs,
         certificate=certificate,
     )
-    raise typer.Exit(run(output.make_console(), question))
+    console = output.make_console()
+    if target is None and (note := model_note("searches", system_of(rule))):
+        output.notice(console)(note)
+    raise typer.Exit(run(console, question))

@@ -48,6 +48,9 @@ from .keeping import KeptDifference, write_difference
 
 FORMAT: Literal["schedproof/baseline@1"] = "schedproof/baseline@1"
 LONGEST_LINE = 256 * 1024 * 1024  # bytes
+# A small compressed file may contain millions of empty objects or strings, each of which needs up
+# to 60 times its length in memory.
+MOST_VALUES = 8_000_000  # in a line
 Line = TypeVar("Line", bound=msgspec.Struct)
 
 
@@ -176,6 +179,9 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
                         if len(line) == LONGEST_LINE
                         else "truncated"
                     )
+                    raise FileError(f"{path}: line {number}: {problem}")
+                if sum(map(line.count, (b",", b"{", b"["))) > MOST_VALUES:
+                    problem = "more values than any record can have"
                     raise FileError(f"{path}: line {number}: {problem}")
                 yield number, line
     except gzip.BadGzipFile as error:

@@ -18,13 +18,12 @@ from ..judging.base import BaseOptions, Noted
 from ..judging.context import BreakOff, GateContext
 from ..judging.verdict import (
     AFTER_INTENDED,
-    DIFFERS,
     Change,
     Concluded,
+    Differed,
     Event,
     Fault,
     Found,
-    Notice,
     Verdict,
 )
 from ..reports.outcome import lines_of_code
@@ -139,7 +138,7 @@ class ChangeReporter(Terminal):
             super()._found_one(event)
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, Notice) and event.text.startswith(DIFFERS):
+        if isinstance(event, Differed):
             if self._differs:
                 return
             self._differs = True

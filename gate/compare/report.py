@@ -14,7 +14,7 @@ from ...properties.checking.difference import CLASSES, plain, without_shared
 from ...properties.checking.lockstep import Differing
 from ..console import output
 from ..console.step_lines import step_line
-from ..judging.verdict import Began, Event, Notice, Progress
+from ..judging.verdict import Began, Differed, Event, Notice, Progress
 from .keeping import DiffFinding, DiffVerdict, KeptDifference
 
 EVENTS = ("prefix hit", "preemption", "pause", "abort", "early EOS")
@@ -41,6 +41,8 @@ class DiffReporter:
             self._dim(f"{names}; scales {', '.join(event.scales)}")
         elif isinstance(event, Notice):
             self._dim(event.text.replace("the target refuses", "one of the targets refuses"))
+        elif isinstance(event, Differed):
+            self._dim(str(event))
         elif isinstance(event, Progress) and self._status is not None:
             of = f" of {event.of}" if event.of else ""
             self._status.update(f"{event.engine}: run {event.runs}{of}, {event.steps} steps")

@@ -164,11 +164,15 @@ def failure_lines(
     return [*(shortened(one_line(line)) for line in lines), *map(one_line, ends)]
 
 
+def detail_lines(text: str) -> list[str]:
+    """Return the end of a traceback or of a target's stderr, with each line made safe to print."""
+    return [f"  | {one_line(line)}" for line in text.strip().splitlines()[-SHOWN_DETAILS:]]
+
+
 def print_details(text: str, console: Console | None = None) -> None:
     """Print the end of a traceback or of a target's stderr. Without a console, print it to
     stderr."""
-    for line in text.strip().splitlines()[-SHOWN_DETAILS:]:
-        shown = f"  | {one_line(line)}"
+    for shown in detail_lines(text):
         if console is None:
             to_stderr(shown)
         else:
@@ -222,6 +226,12 @@ def request_lines(scenario: Scenario) -> list[str]:
         if request.tool_steps:
             words += f", its tool runs for {plural(request.tool_steps, 'step')}"
         words += ", its grammar is invalid" if request.grammar_fails else ""
+        if request.grammar_ends is not None:
+            words += f", its grammar ends after {plural(request.grammar_ends, 'token')}"
+        if request.grammar_drafts:
+            words += (
+                f", of its drafts {', '.join(map(str, request.grammar_drafts))} fit its grammar"
+            )
         turns = turn_words(request)
         lines.append(f"{arrives}: {lengths}{words}{stops}{aborted}{turns}")
     more = len(scenario.requests) - SHOWN_REQUESTS

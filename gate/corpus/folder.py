@@ -25,6 +25,7 @@ from msgspec.structs import replace
 
 from ...model.config import MOST
 from ...model.scenario import Scenario
+from ...spec.catalogue import load
 from ...spec.systems import SYSTEMS
 from ..files.disk import describe_error, name_file_in_errors
 from ..files.scenario_file import FileError, file_name, read_scenario, write_scenario
@@ -182,6 +183,14 @@ def read_entry(path: Path) -> Entry:
 def _real(path: Path) -> Path:
     """Resolve a path. Leave a link that points to itself unresolved."""
     return Path(os.path.realpath(path))
+
+
+def check_rule(entry: Entry) -> None:
+    """Raise FileError if the catalogue has no rule with the entry's id. No replay would judge such
+    an entry."""
+    if all(rule.id != entry.rule for rule in load(entry.scenario.system)):
+        reported = f"{entry.rule!r:.60} is not a rule of {entry.scenario.system}"
+        raise FileError(f"{entry.path}: $.origin.rule: {reported}; `schedproof rules` lists them")
 
 
 def origin_of(scenario: Scenario, path: str) -> Origin:

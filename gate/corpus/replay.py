@@ -2,7 +2,7 @@
 Remove entries that are no longer useful."""
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -105,9 +105,12 @@ def judge(
     if not outcome.broken and not outcome.finished:
         return EntryVerdict("inconclusive", f"not finished after {outcome.steps} steps", outcome)
     if not outcome.broken and not outcome.exercised[rule]:
-        why = f"{rule} is never exercised on this target, or cannot be checked there"
-        return EntryVerdict("not exercised", why, outcome)
+        return EntryVerdict("not exercised", never_exercised(rule), outcome)
     return EntryVerdict("as expected", "", outcome)
+
+
+def never_exercised(rule: str) -> str:
+    return f"{rule} is never exercised on this target, or cannot be checked there"
 
 
 def _of_its_own_rule(
@@ -172,8 +175,13 @@ def failures_of_shape(
 
 def rule_ids(words: Sequence[str] | None) -> list[str]:
     """Return the rule ids given to --rule. `A,B` stands for A and B."""
+    return list(ids_named(words))
+
+
+def ids_named(words: Sequence[str] | None) -> dict[str, bool]:
+    """Map each rule id that --rule selects to whether the user named it in full."""
     every = {rule.id: rule for system in SYSTEMS for rule in load(system)}
-    return list(selected([*every.values()], rule_words("--rule", words or ())))
+    return selected([*every.values()], rule_words("--rule", words or ()))
 
 
 @contextmanager
@@ -191,7 +199,7 @@ def check(data: dict[str, Any], target: Target) -> str:
     if judged.status == "as expected":
         return ""
     numbers = f" ({judged.broken.message})" if judged.broken else ""
-    return f"{judged.status}: {judged.why}{numbers}"
+    return output.one_line(f"{judged.status}: {judged.why}{numbers}")
 
 
 Say = Callable[[str], None]
@@ -205,24 +213,27 @@ STYLES = {
 
 class Running(NamedTuple):
     """The target and the rules for replaying entries, and the options that printed replay commands
-    need."""
+    need. At least one entry must exercise each rule in `named`."""
 
     console: Console
     target: Target
     rules: Sequence[str]
     options: str
     stderr: Callable[[], str]
+    named: Collection[str] = ()
 
 
 def run_entries(running: Running, entries: Sequence[Entry]) -> int:
     """Replay each entry, print a line for it, and return the exit code."""
     counts, refused = dict.fromkeys(STYLES, 0), 0
+    unexercised = {*running.named}
     for entry in entries:
         rules = rules_for(entry.scenario, running.rules)
         found_on = entry.origin.found_on
         judged = judge(running.target, entry.scenario, entry.rule, rules, found_on)
         counts[judged.status] += 1
         refused += judged.refused
+        unexercised -= {entry.rule} if judged.status == "as expected" else set()
         why = f": {output.one_line(judged.why)}" if judged.why else ""
         style = STYLES[judged.status]
         running.console.print(f"[{style}]{judged.status:<15}[/{style}] ", end="")
@@ -233,7 +244,8 @@ def run_entries(running: Running, entries: Sequence[Entry]) -> int:
     output.say(running.console, reported or "no entry to run")
     if counts["NOT AS EXPECTED"]:
         return BROKEN
-    judged_all = not counts["inconclusive"] and not refused and counts["as expected"]
+    incomplete = counts["inconclusive"] or refused or unexercised
+    judged_all = counts["as expected"] and not incomplete
     return CONFORMS if judged_all else INCONCLUSIVE
 
 
@@ -293,12 +305,12 @@ def _problems_of(entry: Entry, target: Target) -> list[str]:
 
 
 def prune(entries: Sequence[Entry], target: Target, say: Say, *, dry_run: bool) -> int:
-    """Remove duplicates and entries that can no longer be replayed. Keep an entry if it breaks a
-    rule on the target. Return the number of removed entries."""
+    """Remove duplicates, and entries that both the model and the target refuse. Keep an entry if it
+    breaks a rule on the target. Return the number of removed entries."""
     removed = 0
     kept: list[Entry] = []
     for entry in sorted(entries, key=_preference):
-        why = _why_not(entry, kept)
+        why = _why_not(entry, kept, target)
         if why and judge(target, entry.scenario, entry.rule, rules_for(entry.scenario)).broken:
             say(f"{entry.path}: kept, because it still breaks a rule ({why})")
             why = ""
@@ -318,9 +330,13 @@ def _preference(entry: Entry) -> tuple[tuple[int, int], bool, str]:
     return size(entry.scenario), misnamed, entry.path.name
 
 
-def _why_not(entry: Entry, kept: Sequence[Entry]) -> str:
+def _why_not(entry: Entry, kept: Sequence[Entry], target: Target) -> str:
     for other in kept:
         if other.failure == entry.failure and stands_for(other.scenario, entry.scenario):
             return f"the same failure as {other.path}, which is no larger"
-    judged = judge(ModelTarget(), entry.scenario, entry.rule, rules_for(entry.scenario))
-    return f"can no longer be replayed: {judged.why}" if judged.refused else ""
+    # A target refuses the entries of other systems as well, so ask the model of the entry first.
+    for asked in (ModelTarget(), target):
+        judged = judge(asked, entry.scenario, entry.rule, rules_for(entry.scenario))
+        if not judged.refused:
+            return ""
+    return f"can no longer be replayed: {judged.why}"

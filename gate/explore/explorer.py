@@ -49,12 +49,12 @@ from ..processes.work_process import block_sigint
 ABORTS: tuple[Aborts, ...] = get_args(Aborts)
 
 
-def check_has_scopes(system: str) -> None:
+def check_has_scopes(system: str, before_valid: str = "; valid") -> None:
     """Raise InputError unless this system has small scopes to explore."""
     explorable = explored_systems()
     if system not in explorable:
         valid = ", ".join(explorable)
-        raise InputError("$.system", f"{system} has no scopes to explore; valid: {valid}")
+        raise InputError("$.system", f"{system} has no scopes to explore{before_valid}: {valid}")
 
 
 def chosen_scopes(names: Sequence[str] | None, system: str, revision: str) -> list[Scope]:
@@ -282,9 +282,10 @@ def memory_mb() -> int:
 
 def parts_of(options: ExploreOptions, jobs: int) -> list[ExploreOptions]:
     """Split an exploration into work for `jobs` processes. Neighbouring limits stay together,
-    because they have most runs in common."""
+    because they have most runs in common. Random walks are not split, so that equal seeds take
+    equal walks."""
     limits = options.scope.limits
-    if jobs < 2 or len(limits) < 8:
+    if jobs < 2 or len(limits) < 8 or options.order == "random":
         return [options]
     size = -(-len(limits) // jobs)
     return [

@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, TypeVar
 
 import msgspec
@@ -66,7 +67,10 @@ def read_toml(path: Path, kind: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise FileError(f"{path}: not TOML: {error}") from None
+        line = re.search(r"at line (\d+)", str(error))
+        lines = [] if line is None else text.split("\n")[int(line[1]) - 1 :][:1]
+        at = "".join(f": {wrong.strip()!r:.60}" for wrong in lines if wrong.strip())
+        raise FileError(f"{path}: not TOML: {error}{at}") from None
 
 
 def decode_json(data: bytes, place: str, kind: type[Read]) -> Read:
@@ -173,11 +177,14 @@ def write_atomically(path: Path) -> Iterator[Path]:
     replaced.
     """
     real = path.resolve()
-    partial = real.with_name(f".{real.name}.{os.getpid()}.partial")
+    partial = real.with_name(f".{real.name}.{token_hex(4)}.partial")
     # An unnamed pipe (`>(gzip > FILE)`) exists, although its resolved path does not.
     here = (path.exists() and not path.is_file()) or not os.access(real.parent, os.W_OK)
     # A read-only file must not be replaced.
     here = here or (real.exists() and not os.access(real, os.W_OK))
+    if not here:
+        with name_file_in_errors(path):
+            partial.touch(exist_ok=False)  # never write through a link of this name
     reader = open_pipe(path) if path.is_fifo() else None
     try:
         yield path if here else partial

@@ -30,7 +30,13 @@ from ..files.scenario_file import write_scenario
 from ..targets.factory import opened
 from ..targets.pipe import PipeTarget, forking
 from ..targets.probe import ProbeRequest
-from ..targets.target_spec import MEMORY_LIMIT, STEP_LIMIT, TargetSpec, replay_options
+from ..targets.target_spec import (
+    MEMORY_LIMIT,
+    STEP_LIMIT,
+    TargetSpec,
+    are_versions_of_one,
+    replay_options,
+)
 from . import verdict
 from .base import Base, BaseOptions, Compared, Noted
 from .deviations import Deviations, New, State
@@ -218,8 +224,8 @@ class GateContext:
             difference = noted.difference
             if self.options.rules and difference is not None and not difference.breaks_rule:
                 _, path = write_differing(self.options, noted, difference)
-                at = f"step {difference.step}, {scale} scale, after {noted.found_after:.1f} s"
-                self.report(verdict.Notice(f"{verdict.DIFFERS}{difference.shape}: {at}: {path}"))
+                at = (difference.step, scale, noted.found_after, str(path))
+                self.report(verdict.Differed(difference.shape, *at))
         self.results.hung |= self.base.hangs
 
     def rules_beyond(self, known: Collection[str]) -> list[Rule]:
@@ -320,7 +326,9 @@ def opened_gate(
             Side(gate_target.target, *terms, stderr=gate_target.stderr)
             for gate_target, terms in zip(installed, options.base.terms, strict=True)
         ]
-        pair = DifferentialTarget(*sides)
+        # Without rules, any two targets are compared, and only in what they decide.
+        exact = bool(options.rules) and are_versions_of_one(options.spec, options.base.spec)
+        pair = DifferentialTarget(*sides, exact=exact)
         catalogue = load(options.system, options.revision)
         excluded = [rule for rule in catalogue if rule.id in options.excluded]
         base = Base(pair, options.rules, excluded)

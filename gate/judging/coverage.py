@@ -6,7 +6,7 @@
 import ast
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +16,7 @@ import msgspec
 from ..console.output import plural
 from ..files.disk import check_regular
 from ..targets.coverage import LARGEST, Entered, Function, places, read_probes
+from ..targets.jsonl import REQUIRED
 
 PAGE = "coverage.html"  # written to the folder for counterexamples
 SHOWN_FILES, SHOWN_FUNCTIONS, SHOWN_CHANGED = 5, 5, 20  # how many of each a report lists at most
@@ -117,6 +118,9 @@ def _file(module: Entered, changed: frozenset[str] | None) -> FileCoverage | Non
     lines: dict[Function, dict[int, bool]] = defaultdict(dict)
     for (function, line), passed in zip(probes, module.probes, strict=True):
         lines[function][line] = lines[function].get(line, False) or bool(passed)
+    for function in _stops([*lines]):
+        if not any(lines[function].values()):
+            del lines[function]
     functions = tuple(
         FunctionCoverage(
             name=function.name,
@@ -135,6 +139,19 @@ def _file(module: Entered, changed: frozenset[str] | None) -> FileCoverage | Non
         entered=sum(function.entered for function in functions),
         functions=functions,
     )
+
+
+def _stops(functions: Sequence[Function]) -> list[Function]:
+    """Return the method `stop` of each class that has all operations of a target. A gate ends the
+    target's process instead of calling it."""
+    names = {function.name for function in functions}
+    classes = {name.rpartition(".")[0] for name in names}
+    targets = {
+        cls for cls in classes if names.issuperset(f"{cls}.{operation}" for operation in REQUIRED)
+    }
+    return [
+        function for function in functions if function.name in {f"{cls}.stop" for cls in targets}
+    ]
 
 
 def _places(module: Entered) -> list[tuple[Function, int]]:

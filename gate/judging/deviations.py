@@ -21,6 +21,7 @@ Rules under [[by_design]] are not judged, and every report mentions them.
 """
 
 import datetime
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +39,7 @@ from ..files.disk import read_toml
 from ..files.scenario_file import FileError, read_scenario
 from .rule_choice import excluded_ids
 
+VALID_DATE = "valid: a date such as until = 2027-06-30"
 Words = Annotated[str, msgspec.Meta(min_length=1)]
 State = Literal["known", "not_met", "passes", "unused", "expired"]
 # A filter: called with the failures of one step after another, it returns those that are new.
@@ -110,7 +112,10 @@ class Deviations:
         a version. `name` and `version` are what the target reports."""
         for number, entry in enumerate(self.entries):
             if self.today > entry.until:
-                self.status[number] = "expired", f"was accepted only until {entry.until}"
+                says = (
+                    f"was accepted only until {entry.until}; remove the entry, or change its date"
+                )
+                self.status[number] = "expired", says
             elif entry.version is None:
                 continue
             elif is_version(entry.version, name, version):
@@ -139,7 +144,10 @@ class Deviations:
             says = f"{first.rule} is broken in step {first.step}, but {entry.rule} is not"
             self.status[number] = "passes", f"{says}: {first.message}"
         else:
-            self.status[number] = "passes", "the scenario no longer breaks the rule"
+            self.status[number] = (
+                "passes",
+                "the scenario no longer breaks the rule; remove the entry",
+            )
 
     def replayed_all(self) -> None:
         for number, rules in self.follows.items():
@@ -278,12 +286,22 @@ def _by_design(
 
 
 def _read(path: Path) -> _File:
-    read = read_toml(path, "file of deviations")
+    try:
+        read = read_toml(path, "file of deviations")
+    except FileError as error:
+        if re.search(r"\): 'until\b", str(error)):
+            raise FileError(f"{error}; {VALID_DATE}") from None
+        raise
     try:
         return msgspec.convert(read, _File)
     except msgspec.ValidationError as error:
         problem, _, place = str(error).rpartition(" - at `$")
-        where = f"${place.rstrip('`')}: {problem}" if problem else f"$: {error}"
+        place = place.rstrip("`")
+        if problem and place.endswith(".until"):
+            entry = read["known"][int(place.partition("[")[2].partition("]")[0])]
+            why = f"${place}: {str(entry['until'])!r:.60} is not a date"
+            raise FileError(f"{path}: {why}; {VALID_DATE}") from None
+        where = f"${place}: {problem}" if problem else f"$: {error}"
         valid = "rule, reason, until and either scenario or version"
         raise FileError(
             f"{path}: {where}; valid: entries [[known]] with {valid}, and entries [[by_design]] "

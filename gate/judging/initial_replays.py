@@ -257,9 +257,26 @@ def _replay_to_end(
                 # A stalled run may take 100,000 steps until ALL-R06 is broken, so limit it.
                 last = min(outcome.steps + STANDSTILL, NO_END if last is None else last)
             continue
+        if place.engine == verdict.OWN_CORPUS:
+            _report_unexercised(gate, meant, outcome, known)
         history = outcome.session.monitor.history
         gate.results.reach = gate.results.reach.with_run(_accepted_part(meant, outcome), history)
         return not is_new and not gate.results.hung
+
+
+def _report_unexercised(
+    gate: GateContext, scenario: Scenario, outcome: Outcome, known: set[str]
+) -> None:
+    """Report that a scenario of the corpus did not exercise the rule it was kept for, unless that
+    rule is broken already or the user left it out."""
+    rule, options = (scenario.origin or {}).get("rule"), gate.options
+    if not rule or rule in known or outcome.broken or outcome.exercised[rule]:
+        return
+    judged = {judged.id for judged in options.rules}
+    if rule in options.excluded or (options.chosen and rule not in judged):
+        return
+    about = f"its rule {rule} was not exercised, or cannot be checked here"
+    gate.report(Notice(f"{verdict.OWN_CORPUS}: {scenario.name or 'a scenario'}: {about}"))
 
 
 def _accepted_part(scenario: Scenario, outcome: Outcome) -> Scenario:

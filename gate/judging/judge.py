@@ -292,7 +292,8 @@ def _verdict_of(
         why = f"{verdict.AFTER_INTENDED} ({plural(runs, 'run')})"
         return verdict.RuleVerdict(rule.id, "known", message=why, exercised=steps)
     if (known := gate.deviations.of_rule(rule.id)) is not None:
-        return verdict.RuleVerdict(rule.id, "known", message=known.reason, exercised=steps)
+        why = f"{known.reason} (until {known.until})"
+        return verdict.RuleVerdict(rule.id, "known", message=why, exercised=steps)
     if rule.id in results.exercised_cleanly:
         return verdict.RuleVerdict(rule.id, "held", exercised=steps)
     if steps:

@@ -270,13 +270,25 @@ class Began(msgspec.Struct, frozen=True, tag="began", tag_field="event"):
     format: str = EVENTS_FORMAT
 
 
-DIFFERS = "differs "  # how a notice begins that reports a difference from the base
-
-
 class Notice(msgspec.Struct, frozen=True, tag="notice", tag_field="event"):
     """A message for the user."""
 
     text: str
+
+
+class Differed(msgspec.Struct, frozen=True, tag="differs", tag_field="event"):
+    """The first run that shows a kind of difference between a change and its base. `seconds` have
+    passed since the first run."""
+
+    what: str
+    step: int
+    scale: str
+    seconds: float
+    scenario: str
+
+    def __str__(self) -> str:
+        at = f"step {self.step}, {self.scale} scale, after {self.seconds:.1f} s"
+        return f"differs {self.what}: {at}: {self.scenario}"
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress", tag_field="event"):
@@ -307,5 +319,5 @@ class Concluded(msgspec.Struct, frozen=True, tag="verdict", tag_field="event"):
     verdict: Verdict
 
 
-Event = Began | Notice | Progress | Found | Concluded
+Event = Began | Notice | Differed | Progress | Found | Concluded
 Report = Callable[[Event], None]

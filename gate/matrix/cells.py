@@ -7,7 +7,6 @@ which releases break which rules. It is written as data (`schedproof/matrix@1`) 
 import json
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +23,7 @@ from ..console.step_lines import one_line
 from ..files.disk import FileError, decode_json, name_file_in_errors, write
 from ..judging.verdict import RuleVerdict, Verdict
 from ..processes.executors import DEATHS, make_executor, run_tasks
+from ..processes.scratch import scratch_folder
 from ..processes.watchdog import run_watched
 from ..reports.markdown import escaped
 from ..targets.scales import Configuration, scales_of
@@ -35,13 +35,15 @@ EVERY = Configuration("every configuration", {})
 class Cell(NamedTuple):
     """A release, NAME==VERSION, to judge in one configuration. If `scheduler` is set, that class
     is judged against the release's own class; its form is FILE.py:CLASS or
-    DIR:PACKAGE.MODULE.CLASS."""
+    DIR:PACKAGE.MODULE.CLASS. `settings` identifies what the project file changes in the gate; its
+    files bear this name, so that a verdict given under other settings is never kept."""
 
     target: str
     configuration: Configuration
     profile: str
     seed: int
     scheduler: str = ""
+    settings: str = ""
 
     @property
     def title(self) -> str:
@@ -56,7 +58,8 @@ class Cell(NamedTuple):
     @property
     def file_name(self) -> str:
         words = self.configuration.name.replace(",", "").replace(" ", "-")
-        return f"{self.target.replace('==', '-')}-{words}"
+        settings = f"-{self.settings}" if self.settings else ""
+        return f"{self.target.replace('==', '-')}-{words}{settings}"
 
 
 class CellVerdict(NamedTuple):
@@ -89,16 +92,22 @@ class GateRun(NamedTuple):
     seconds: float
 
 
-def cells_of(targets: Sequence[str], profile: str, seed: int, scheduler: str = "") -> list[Cell]:
+def cells_of(
+    targets: Sequence[str],
+    profile: str,
+    seed: int,
+    scheduler: str = "",
+    settings_of: Callable[[str], str] = lambda _system: "",
+) -> list[Cell]:
     """Return a cell for each release and configuration. With a `scheduler`, return one for each
-    release."""
-    if scheduler:
-        return [Cell(target, EVERY, profile, seed, scheduler) for target in targets]
-    return [
-        Cell(target, configuration, profile, seed)
-        for target in targets
-        for configuration in scales_of(parse_target(target).default_system).configurations
-    ]
+    release. `settings_of` identifies what the project file changes in the gates of a system."""
+    cells = []
+    for target in targets:
+        system = parse_target(target).default_system
+        configurations = [EVERY] if scheduler else scales_of(system).configurations
+        about = (profile, seed, scheduler, settings_of(system))
+        cells += [Cell(target, configuration, *about) for configuration in configurations]
+    return cells
 
 
 def run_cells(
@@ -143,7 +152,10 @@ def earlier_verdict(cell: Cell, folder: Path) -> Verdict | None:
     verdict = _read(cell, folder)
     if verdict is None or verdict.fault is not None or verdict.schedproof != __version__:
         return None  # another version of schedproof may have other rules
-    return verdict
+    judged = (verdict.target.spec, verdict.system, verdict.config, verdict.base)
+    system = parse_target(cell.target).default_system
+    meant = (cell.target, system, dict(cell.configuration.changes), None)
+    return verdict if judged == meant else None
 
 
 def _read(cell: Cell, folder: Path) -> Verdict | None:
@@ -163,9 +175,9 @@ def judge(cell: Cell) -> GateRun:
         for key, value in cell.configuration.changes.items()
         for word in ("--config", f"{key}={value if isinstance(value, str) else json.dumps(value)}")
     ]
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        (folder / "verdicts").mkdir()
+    with scratch_folder() as scratch:
+        folder = scratch / "results"
+        (folder / "verdicts").mkdir(parents=True)
         ran = run_watched(
             [
                 *(sys.executable, "-P", "-m", "schedproof", "gate", *cell.words, *words),
@@ -280,7 +292,10 @@ def matrix_of(judged: Sequence[CellVerdict], profile: str, seed: int) -> Matrix:
     return Matrix(profile, seed, tuple(_entry(result) for result in judged), tuple(rows))
 
 
-def page_of(matrix: Matrix, command: str, note: str = "") -> str:
+def page_of(
+    matrix: Matrix, command: str, note: str = "", unfinished: str = "", missing: int = 0
+) -> str:
+    """Return the matrix as a page. `unfinished` says why the last `missing` gates did not end."""
     environment = Environment(
         loader=PackageLoader("schedproof.gate.matrix", ""),
         undefined=StrictUndefined,
@@ -291,7 +306,7 @@ def page_of(matrix: Matrix, command: str, note: str = "") -> str:
     )
     environment.filters["cell"] = escaped
     return environment.get_template("page.md.jinja").render(
-        matrix=matrix, command=command, note=note
+        matrix=matrix, command=command, note=note, unfinished=unfinished, missing=missing
     )
 
 

@@ -17,7 +17,9 @@ from ...properties.checking.replay import Outcome
 from ...properties.checking.replay import replay as run_replay
 from ...spec.catalogue import load
 from ..console import output
-from ..files.scenario_file import FileError, read_scenario
+from ..corpus.folder import check_rule, files, read_entry
+from ..corpus.replay import never_exercised
+from ..files.scenario_file import FileError
 from ..judging.verdict import RuleVerdict
 from ..reports.terminal import summary
 from ..targets.target_spec import STEP_LIMIT, replay_options
@@ -40,8 +42,11 @@ class RuleFile(pytest.File):
         if judgement.setting.deviations.entries:
             yield DeviationsItem.from_parent(self, name="deviations", title="known deviations")
         if judgement.setting.corpus.is_dir():
-            for path in sorted(judgement.setting.corpus.glob("*.json")):
-                yield ScenarioItem.from_parent(self, name=path.stem, title=path.name, file=path)
+            rules = {rule.id for rule in judgement.setting.rules}
+            for path in files(judgement.setting.corpus):
+                title = output.one_line(path.name)
+                name = title if path.stem in rules else title.removesuffix(".json")
+                yield ScenarioItem.from_parent(self, name=name, title=title, file=path)
 
 
 class _Item(pytest.Item):
@@ -61,8 +66,8 @@ class _Item(pytest.Item):
         if isinstance(excinfo.value, Failed):
             return str(excinfo.value)
         if isinstance(excinfo.value, (*BAD_INPUT, TargetFault)):
-            details = getattr(excinfo.value, "details", "") or ""
-            return f"schedproof: {output.one_line(str(excinfo.value))}\n{details}".rstrip()
+            details = output.detail_lines(getattr(excinfo.value, "details", "") or "")
+            return "\n".join([f"schedproof: {output.one_line(str(excinfo.value))}", *details])
         return super().repr_failure(excinfo, style)
 
     def answered(self) -> Any:
@@ -126,30 +131,37 @@ class ScenarioItem(_Item):
 
     def runtest(self) -> None:
         setting = self.judgement.setting
-        scenario = read_scenario(self.file)
+        entry = read_entry(self.file)
+        scenario = entry.scenario
         if scenario.system != setting.system:
             pytest.skip(
                 f"the scenario is for {scenario.system}, but the target is for {setting.system}"
             )
+        check_rule(entry)
+        if entry.rule in setting.excluded:
+            pytest.skip(f"excluded: {output.one_line(setting.excluded[entry.rule])}")
+        rules = [rule for rule in setting.rules if rule.id not in setting.excluded]
         target = self.judgement.open_target.target
         meant = replace(scenario, revision=setting.revision)
         try:
             known = self.judgement.known_failures(meant)
-            outcome = run_replay(target, meant, setting.rules)
+            outcome = run_replay(target, meant, rules)
         except (InputError, ConfigRefused) as error:
             raise FileError(f"{self.file}: {error}") from None
         expected = scenario.expect is not None and scenario.expect.violates
         if outcome.broken and not expected:
-            ended = run_replay(target, meant, setting.rules, new=known.in_run())
+            ended = run_replay(target, meant, rules, new=known.in_run())
             if not ended.broken:
                 pytest.xfail("known")
             raise Failed(self._failure(meant, ended))
         if outcome.unmet:
-            raise Failed("\n".join(outcome.unmet))
+            raise Failed("\n".join(output.one_line(line) for line in outcome.unmet))
         if expected and not outcome.broken:
             pytest.skip(f"no rule of {setting.revision}: {', '.join(expected)}")
         if not expected and not (outcome.finished and any(outcome.exercised.values())):
             raise Failed("inconclusive: the run did not finish, or no rule was exercised in it")
+        if not (outcome.broken or outcome.exercised[entry.rule]):
+            pytest.skip(never_exercised(entry.rule))
 
     def _failure(self, scenario: Scenario, outcome: Outcome) -> str:
         setting, first = self.judgement.setting, outcome.broken[0]

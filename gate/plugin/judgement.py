@@ -29,8 +29,8 @@ from ..judging.deviations import Deviations, read_deviations
 from ..judging.initial_replays import replay_entries
 from ..judging.judge import judge
 from ..judging.profiles import PROFILES, set_hypothesis_home
-from ..judging.rule_choice import excluded_ids
-from ..judging.verdict import Event, Found, Verdict
+from ..judging.rule_choice import excluded_ids, use_rules
+from ..judging.verdict import Event, Found, Verdict, nothing_accepted
 from ..reports.outcome import NOTHING_ACCEPTED, explanation_lines, refused_parts
 from ..targets.factory import Opened, opened
 from ..targets.supported_releases import ReleaseError
@@ -52,6 +52,7 @@ class Setting(NamedTuple):
     deviations: Deviations
     rules: Sequence[Rule]
     excluded: Mapping[str, str]
+    extra_rules: Path | None = None
 
 
 def read_setting(root: Path, given: Mapping[str, str]) -> Setting:
@@ -83,6 +84,8 @@ def _read(root: Path, given: Mapping[str, str]) -> Setting:
     corpus = root / (given["corpus"] or CORPUS)
     if given["corpus"] and not corpus.is_dir():
         raise InputError("schedproof_corpus", f"{corpus} is not a folder")
+    extra_rules = root / given["extra_rules"] if given["extra_rules"] else None
+    use_rules(extra_rules)
     catalogue = load(system, revision)
     deviations = Deviations()
     if given["deviations"]:
@@ -92,18 +95,20 @@ def _read(root: Path, given: Mapping[str, str]) -> Setting:
     left_out = {**dict.fromkeys(excluded_ids(catalogue, words), "excluded"), **deviations.by_design}
     rules = [rule for rule in catalogue if applies(rule, revision) and rule.checked]
     return Setting(
-        *(spec, system, revision, profile, int(seed), corpus, deviations, rules, left_out)
+        *(spec, system, revision, profile, int(seed), corpus, deviations, rules, left_out),
+        extra_rules,
     )
 
 
 def _add_project_options(root: Path, given: Mapping[str, str]) -> Mapping[str, str]:
     """Fill in options from `[tool.schedproof]`, except the profile: tests run more often than a
     gate."""
+    given = {**given, "extra_rules": ""}  # pytest has no option for it
     project = read_project(root).given
     if project.get("target", given["target"]) != given["target"]:
         return given  # the project file describes another target
     project["exclude"] = ",".join(project.get("exclude", ()))
-    keys = ("system", "revision", "corpus", "deviations", "exclude")
+    keys = ("system", "revision", "corpus", "deviations", "exclude", "extra_rules")
     return {**given, **{key: given[key] or project.get(key, "") for key in keys}}
 
 
@@ -168,6 +173,7 @@ class Judgement:
 
     def close(self) -> None:
         self._target.close()
+        use_rules(None)
 
     def _shared(self, rules: frozenset[str]) -> Answer:
         basetemp = self._config.getoption("basetemp")
@@ -194,6 +200,7 @@ class Judgement:
             system=setting.system,
             revision=setting.revision,
             rules=[rule for rule in setting.rules if rule.id in rules - setting.excluded.keys()],
+            extra_rules=setting.extra_rules and Path(os.path.relpath(setting.extra_rules)),
             excluded={name: why for name, why in setting.excluded.items() if name in rules},
             profile_name=setting.profile,
             seed=setting.seed,
@@ -210,7 +217,7 @@ class Judgement:
             raise KeyboardInterrupt
         if gate.results.fault is not None:
             raise BrokenOff(gate.results.fault)
-        if verdict.exit_code == INCONCLUSIVE and not gate.results.reach.requests:
+        if verdict.exit_code == INCONCLUSIVE and nothing_accepted(verdict.reach):
             # If nothing failed here, every test would be skipped, and pytest would report success.
             raise BrokenOff(BreakOff(NOTHING_ACCEPTED, ""))
         if (refused := refused_parts(verdict)) is not None:

@@ -19,11 +19,11 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from .scratch import scratch_folder
 from .watchdog import WatchedProcess, pidfd, stand_between
 
 VARIABLE = "SCHEDPROOF_FORK_SERVER"  # the server's listening socket, and the modules to import
@@ -168,10 +168,10 @@ def fork_server(
     """Start a server that imports the modules, and yield its socket, or None if it does not
     start. `command` runs a program that calls `serve_forks`."""
     with (
-        tempfile.TemporaryDirectory(prefix="schedproof-", ignore_cleanup_errors=True) as folder,
+        scratch_folder() as folder,
         socket.socket(socket.AF_UNIX) as listener,
     ):
-        place, nowhere = Path(folder) / "forks", subprocess.DEVNULL
+        place, nowhere = folder / "forks", subprocess.DEVNULL
         own = {name: value for name, value in env.items() if name != "PYTHONPATH"}
         own[VARIABLE] = " ".join([str(listener.fileno()), *modules])
         try:

@@ -3,32 +3,43 @@
 The process opens its own targets, and closes them before it exits.
 """
 
+import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...model.errors import InputError
 from ..console import interrupts
 from .watchdog import end_with_parent
 
+SAMPLE = 0.5  # seconds between two looks at the processor time of a process
+
 
 class Unanswered(Exception):  # noqa: N818 (an answer, not an error)
     """Raised if the work ended without an answer. The message gives the reason in one line."""
 
 
-class TimeLimit(NamedTuple):
-    """A time limit of `seconds` that several pieces of work share. `ends` is the time at which it
-    is reached."""
+@dataclass
+class TimeLimit:
+    """A time limit of `seconds` that several pieces of work share.
+
+    Time for which a process of `run_in_process` waits for a processor does not count, so that an
+    answer does not depend on what else the machine does. `ends` is the time at which the limit is
+    reached without such waits, which `waits` collects in seconds.
+    """
 
     seconds: float
     ends: float
+    waits: list[float] = field(default_factory=list)
 
     @classmethod
     def begin(cls, seconds: float) -> "TimeLimit":
@@ -36,12 +47,18 @@ class TimeLimit(NamedTuple):
 
     @property
     def left(self) -> float:
-        return max(self.ends - time.monotonic(), 0.0)
+        return max(self.ends + sum(self.waits) - time.monotonic(), 0.0)
 
     def share(self, parts: int) -> "TimeLimit":
         """Return a limit for the next of `parts` pieces of work. It leaves each of the others an
         equal share of the remaining time."""
-        return self._replace(ends=time.monotonic() + self.left / parts)
+        ends = time.monotonic() - sum(self.waits) + self.left / parts
+        return TimeLimit(self.seconds, ends, self.waits)
+
+    def __str__(self) -> str:
+        waits = sum(self.waits)
+        busy = f", not counting {waits:.0f} s in which other processes had the processor"
+        return f"the time limit of {self.seconds:g} s was reached{busy * (waits >= 1)}"
 
 
 def run_in_process(
@@ -50,12 +67,13 @@ def run_in_process(
     """Run `work(*args)` in another process, and yield each item as soon as the process yields it.
 
     Pass on an InputError. Raise Unanswered if the process raises any other error, dies, or is
-    killed at the time limit.
+    killed at the time limit, in which time that it waits for a processor does not count.
     """
     process, ours = _spawn(_send, (work, args), daemon=True)
     limit = limit if isinstance(limit, TimeLimit) else TimeLimit.begin(limit)
+    waits = _Waits(process.pid, limit.waits)
     try:
-        while ours.poll(limit.left):
+        while _wait(ours, waits, limit):
             try:
                 kind, value = ours.recv()
             except EOFError:
@@ -67,10 +85,47 @@ def run_in_process(
             if kind == "failed":
                 raise Unanswered(value)
             yield value
-        raise Unanswered(f"the time limit of {limit.seconds:g} s was reached")
+        raise Unanswered(f"{limit}; --time-limit allows more")
     finally:
         process.kill()
         process.join()
+
+
+class _Waits:
+    """The time for which a process waits for a processor, as an item of `TimeLimit.waits`. It stays
+    0 where the system does not show the processor time of another process."""
+
+    def __init__(self, pid: int | None, waits: list[float]) -> None:
+        self._stat, self._waits, self._item = Path(f"/proc/{pid}/stat"), waits, len(waits)
+        self._began = self._last = time.monotonic()
+        self._used = self._idle = 0.0
+        waits.append(0.0)
+
+    def update(self) -> None:
+        """Look at the process. Between two looks, a process that does not want to run at the second
+        one counts as idle for all the time in which it did not run."""
+        try:
+            stat = self._stat.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return
+        state, *numbers = stat.rpartition(")")[2].split()  # the name before may contain anything
+        ticks = sum(int(number) for number in numbers[10:12])  # in user code and in the system
+        now, used = time.monotonic(), ticks / os.sysconf("SC_CLK_TCK")
+        if state != "R":
+            self._idle += max(now - self._last - (used - self._used), 0.0)
+        self._last, self._used = now, used
+        self._waits[self._item] = max(now - self._began - used - self._idle, 0.0)
+
+
+def _wait(pipe: Connection, waits: _Waits, limit: TimeLimit) -> bool:
+    """Wait until there is something to read from the process, or until its time limit is reached.
+    Return whether there is."""
+    ready = False
+    waits.update()
+    while not ready and (left := limit.left):
+        ready = pipe.poll(min(left, SAMPLE))
+        waits.update()
+    return ready or pipe.poll()
 
 
 def _spawn(

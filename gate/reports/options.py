@@ -22,11 +22,19 @@ from .markdown import markdown
 from .sarif import sarif
 from .terminal import Terminal
 
-# Matches every report of a gate, whatever its format, and an empty file.
+# Matches the beginning and the end of every report of a gate, whatever its format, and an empty
+# file. Other files name schedproof too, such as lock files or reports merged with those of other
+# tools, so each pattern is as narrow as the format is.
 OURS = re.compile(
-    rb'\s*\Z|\{"event":|## schedproof: |<.*<testsuite name="schedproof"|'
-    rb'<!doctype html>.*<meta name="generator" content="schedproof|'
-    rb'\{.*"(?:format": ?"schedproof/verdict@|name": ?"schedproof")',
+    rb'\s*\Z|\{"event":"began",[^\n]*"format":"schedproof/events@|'
+    rb"## schedproof: [^\n]*\n\n\*\*[^\n]*; profile [a-z]+, seed [0-9]+\n|"
+    rb"<\?xml[^\n]*\n<testsuites>\n  <testsuite name=\"schedproof\"|"
+    rb'<!doctype html>\n<html lang="en">\n<head>\n(?:<meta [^\n]*\n)*'
+    rb'<meta name="generator" content="schedproof|'
+    rb'\{\n  "target": .*\n  "format": "schedproof/verdict@[0-9]+"\n\}\n\Z|'
+    rb'\{\n  "\$schema": [^\n]*\n  "version": "2\.1\.0",\n  "runs": \[\n    \{\n'
+    rb'      "tool": \{\n        "driver": \{\n          "name": "schedproof",'
+    rb"(?!.*\n    \},\n    \{)",
     re.DOTALL,
 )
 ENDS = 2**16  # bytes at the beginning and at the end of a file

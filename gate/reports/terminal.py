@@ -15,6 +15,7 @@ from ..judging.verdict import (
     WORKLOADS,
     Began,
     Concluded,
+    Differed,
     EngineRun,
     Event,
     Fault,
@@ -114,6 +115,8 @@ class Terminal:
             self._dim(f"target {event.target.name} {event.target.version}, scales {scales}")
         elif isinstance(event, Notice):
             self._dim(event.text)
+        elif isinstance(event, Differed):
+            self._dim(str(event))
         elif isinstance(event, Progress):
             self._progress(event)
         elif isinstance(event, Found):

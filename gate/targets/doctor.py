@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -22,7 +23,9 @@ from ...properties.checking.lockstep import differences
 from ...properties.checking.replay import replay
 from ...properties.rules.registry import FOLLOW_NOTHING, applies
 from ..processes.watchdog import run_watched
+from .overrides import Override
 from .probe import Capabilities, ProbeRequest, probe, undeclared
+from .release_adapter import OVERRIDES
 from .scales import scales_of
 
 SIGNATURES = "schedproof.gate.targets.signatures"
@@ -79,6 +82,7 @@ def examine(query: ProbeRequest, module: str | None) -> Remarks:
     for line in capabilities.notices():
         yield Remark("note", line)
     scenario = sample(query, capabilities)
+    yield from overridden(query.target, scenario)
     yield from fields(query.target, scenario)
     yield from answers(query.target, scenario)
     yield from repeats(query.target, scenario)
@@ -129,6 +133,27 @@ def fields(target: Target, scenario: Scenario) -> Remarks:
         )
     if declared <= FIELDS and not unknown and not silent:
         yield Remark("ok", "fields", f"declared and sent: {', '.join(sorted(declared))}")
+
+
+def overridden(target: Target, scenario: Scenario) -> Remarks:
+    """Check that the methods of a user's scheduler class accept the calls that those of the release
+    accept."""
+    reply = target.start(scenario.system, scenario.revision or "", scenario.config)
+    methods = msgspec.convert(reply.get(OVERRIDES, []), list[Override])
+    for method in methods:
+        if not (problem := method.fails or method.may_fail):
+            continue
+        file = Path(method.file)
+        shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
+        base = f"{method.base} of the release has {method.expected}"
+        yield Remark(
+            "wrong" if method.fails else "note",
+            method.method,
+            f"{shown}, line {method.line}: has {method.signature}, but {base}; {problem}",
+        )
+    if methods and not any(method.fails or method.may_fail for method in methods):
+        names = ", ".join(method.method for method in methods)
+        yield Remark("ok", "overrides", f"{names}: every call that the release's class accepts")
 
 
 def target_declares(target: Target, scenario: Scenario) -> set[str]:
@@ -309,11 +334,9 @@ def judgeable(rules: Any, revision: str, observes: frozenset[str]) -> Remarks:
         missing.update(["+".join(sorted(set(rule.needs) - observes))])
     for names, number in missing.most_common():
         if names:
-            yield Remark(
-                "note",
-                names.replace("+", ", "),
-                f"{_rules(number)} more could be judged if the target showed this field",
-            )
+            fields = "these fields" if "+" in names else "this field"
+            more = f"{_rules(number)} more could be judged if the target showed {fields}"
+            yield Remark("note", names.replace("+", ", "), more)
 
 
 def _rules(number: int) -> str:

@@ -14,7 +14,7 @@ from ...model.faults import TargetNotStarted
 from ...model.own_code import describe_exception
 from ...model.target import ModelTarget, Target
 from . import checkouts, coverage, releases
-from .jsonl import OPERATIONS
+from .jsonl import REQUIRED
 from .pipe import PipeTarget
 from .release_adapter import BEYOND_START_UP
 from .scheduler_class import OWN_CLASS
@@ -109,12 +109,11 @@ def make_target(spec: TargetSpec) -> Any:
             raise UnknownTargetError(
                 f"TARGET {spec.text!r}: {factory_name}() raised {_describe(error)}"
             ) from None
-    required = [name for name in OPERATIONS if name != "control"]  # `control` is optional
-    missing = [name for name in required if not callable(getattr(target, name, None))]
+    missing = [name for name in REQUIRED if not callable(getattr(target, name, None))]
     if missing:
         raise UnknownTargetError(
             f"TARGET {spec.text!r}: {factory_name}() returns a {type(target).__name__} without "
-            f"{', '.join(missing)}; valid: an object with the methods {', '.join(required)}"
+            f"{', '.join(missing)}; valid: an object with the methods {', '.join(REQUIRED)}"
         )
     return target
 

@@ -53,6 +53,7 @@ OPERATIONS: dict[str, dict[str, type]] = {
     "step": {},
     "stop": {},
 }
+REQUIRED = tuple(name for name in OPERATIONS if name != "control")
 OPTIONAL = frozenset({"inside"})
 TYPE_NAMES = {str: "a string", dict: "an object", bool: "true or false"}
 

@@ -160,8 +160,15 @@ class CheckedRequest(NamedTuple):
     lora: str | None = None
     grammar_steps: int = 0
     grammar_fails: bool = False
+    grammar_ends: int | None = None
+    grammar_drafts: tuple[int, ...] = ()
     turns: tuple[Turn, ...] = ()
     tool_steps: int = 0
+
+    @property
+    def has_grammar(self) -> bool:
+        limited = self.grammar_ends is not None or bool(self.grammar_drafts)
+        return limited or self.grammar_fails or self.grammar_steps > 0
 
 
 def read_request(request: Mapping[str, Any]) -> CheckedRequest:
@@ -179,14 +186,16 @@ def read_request(request: Mapping[str, Any]) -> CheckedRequest:
     if not all(isinstance(word, str) for word in names):
         raise ProtocolError(f"request {name!r}: the id and the names of streams must be strings")
     accepted = request.get("accepted", [])
-    if not isinstance(accepted, list):
-        raise ProtocolError(f"request {name!r}: accepted must be a list of numbers")
+    fitting, ends = request.get("grammar_drafts", []), request.get("grammar_ends")
+    if not isinstance(accepted, list) or not isinstance(fitting, list):
+        key = "grammar_drafts" if isinstance(accepted, list) else "accepted"
+        raise ProtocolError(f"request {name!r}: {key} must be a list of numbers")
     loads = {key: request.get(key, nothing) for key, nothing in TO_CONNECTOR.items()}
     waits = {key: request.get(key, 0) for key in ("grammar_steps", "tool_steps")}
     numbers = [max_tokens, output_len, priority, *waits.values()]
     numbers += [length for _, length in segments]
     numbers += [
-        *accepted,
+        *(*accepted, *fitting, *(() if ends is None else (ends,))),
         *(tokens for tokens in loads.values() if not (tokens is None or isinstance(tokens, bool))),
     ]
     if not all(type(number) is int for number in numbers):
@@ -206,6 +215,7 @@ def read_request(request: Mapping[str, Any]) -> CheckedRequest:
         raise ProtocolError(f"request {name!r}: cache_salt and lora must be strings")
     fails = bool(request.get("grammar_fails"))
     others = {**loads, **partition, **waits, "grammar_fails": fails}
+    others |= {"grammar_ends": ends, "grammar_drafts": tuple(fitting)}
     others["turns"] = _turns(name, stream, request.get("turns", []))
     return CheckedRequest(prompt, max_tokens, priority, output, inputs=inputs, **others)
 

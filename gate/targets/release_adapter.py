@@ -4,14 +4,16 @@ Standard library only: this file runs inside the environment of a release under 
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from . import protocol_checks
 from .jsonl import ProtocolError, Reply
+from .overrides import Override
 
 REASONS = {"length": "length", "stop": "eos", "abort": "aborted", "error": "error"}
+OVERRIDES = "overrides"  # a key of the reply to `start` that only `schedproof doctor` reads
 BEYOND_START_UP = "SCHEDPROOF_BEYOND_START_UP"  # an environment variable of the target's process
 
 
@@ -40,7 +42,8 @@ class Hosted(NamedTuple):
 
     `defaults` contains the release's default values of configuration keys, as far as they are
     known. `start_up` says whether a server would start with this configuration; None if the
-    scheduler has no server. `controls` lists the control events that the engine accepts.
+    scheduler has no server. `controls` lists the control events that the engine accepts, and
+    `overrides` the methods of the release that the user's scheduler class overrides.
     """
 
     engine: Any
@@ -50,6 +53,7 @@ class Hosted(NamedTuple):
     defaults: Mapping[str, Any] = MappingProxyType({})
     start_up: StartUp | None = None
     controls: tuple[str, ...] = ()
+    overrides: Sequence[Override] = ()
 
 
 class HostedTarget:
@@ -91,6 +95,7 @@ class HostedTarget:
             "defaults": dict(hosted.defaults),
             **start_up,
             **({"controls": [*hosted.controls]} if hosted.controls else {}),
+            **({OVERRIDES: [*hosted.overrides]} if hosted.overrides else {}),
         }
 
     def add(self, request: dict[str, Any]) -> Reply:

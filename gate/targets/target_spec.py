@@ -118,6 +118,12 @@ class TargetSpec:
         return None if self.release is None else self.release.revision
 
 
+def are_versions_of_one(first: TargetSpec, second: TargetSpec) -> bool:
+    """Return whether both targets are versions of the same real scheduler, possibly with a class
+    that is derived from it. Then even the numbers of their blocks can be compared."""
+    return first.own_system is not None and first.own_system == second.own_system
+
+
 MODEL = TargetSpec("model", "model")
 
 

@@ -29,6 +29,7 @@ SAYING_NOTHING = {
     "async_scheduling": False,
     "pipeline_parallel_size": 1,
     "early_completions": 0,
+    "use_v2_model_runner": False,
     "kv_connector": False,
     "kv_load_failure_policy": "recompute",
     "synchronous_loads": False,

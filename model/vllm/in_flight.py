@@ -22,17 +22,28 @@ def set_off(
         return running
     ahead = config.drafts > 0 and config.decides_ahead
     drafts = speculation.drafts_after(config, len(flight)) if ahead else 0
-    return tuple([_ahead(sequence, flight.get(sequence.id), drafts) for sequence in running])
+    turn = config.turn
+    return tuple([_ahead(sequence, flight.get(sequence.id), drafts, turn) for sequence in running])
 
 
-def _ahead(sequence: Sequence, coming: Coming | None, drafts: int) -> Sequence:
+def _ahead(sequence: Sequence, coming: Coming | None, drafts: int, turn: int) -> Sequence:
     if coming is None:
         return sequence
     return sequence._replace(
         promised=sequence.promised + 1,
         hoped=sequence.hoped + coming.drafts,
         drafted=drafts,
+        rests=turn,
     )
+
+
+def count_down(state: State) -> State:
+    """Return the state at the start of a step, with one step of rest less for each request."""
+
+    def rested(sequences: tuple[Sequence, ...]) -> tuple[Sequence, ...]:
+        return tuple([s._replace(rests=s.rests - 1) if s.rests else s for s in sequences])
+
+    return state._replace(running=rested(state.running), waiting=rested(state.waiting))
 
 
 def is_waited_for(config: VllmConfig, state: State, decided: bool) -> bool:

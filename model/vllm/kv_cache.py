@@ -7,7 +7,7 @@ scheduler calls this module to find room for tokens. Counts are in blocks.
 
 from .. import allocator
 from ..pool import Content, Pool, blocks_for, cached_blocks, fits, forget, give_back, unheld
-from . import kv_groups, partial_hits
+from . import group_pools, kv_groups, partial_hits
 from .config import VllmConfig
 from .state import Sequence
 
@@ -38,7 +38,10 @@ def grow(
     """Return a running request with room for `tokens` more tokens, or None (V1-R15, ALL-R01)."""
     covered = slots(config, sequence.computed + tokens)
     missing = allocator.missing_blocks(sequence, covered, config.block_size)
-    if config.more_groups:
+    if config.has_own_pools:
+        if not group_pools.have_room_to_grow(config, pool, sequence, tokens):
+            return None
+    elif config.more_groups:
         computed = sequence.computed + tokens
         missing = max(missing, 0) + kv_groups.missing_to_grow(config, sequence, computed)
     if missing > 0 and not fits(pool, missing):
@@ -66,6 +69,8 @@ def admit(
     lacks = missing(config, pool, sequence, hit, tokens)
     if not fits(pool, lacks + reserve):
         return None
+    if config.has_own_pools and not group_pools.have_room(config, pool, sequence, tokens):
+        return None
     sequence, pool = allocator.start(pool, sequence, hit, config.block_size)
     if config.more_groups:
         sequence, pool = kv_groups.start(config, pool, sequence)
@@ -85,7 +90,7 @@ def missing(
     if config.reserve_full_isl:
         covered = max(sequence.num_tokens, covered)
     lacks = blocks_for(covered, config.block_size) - len(hit) + unheld(pool, hit)
-    if config.more_groups:
+    if config.more_groups and not config.has_own_pools:
         lacks += kv_groups.missing(config, pool, sequence, len(hit), tokens)
     return lacks
 

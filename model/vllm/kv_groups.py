@@ -7,7 +7,7 @@ All groups take their blocks from one pool. For the same tokens, a group of atte
 as many blocks as full attention if its blocks have the same size. A group whose layers read only a
 window gives back blocks that have left the window, and puts the null block in their places. A
 circular buffer is one block, which a request holds from its admission to its end. `mamba` describes
-the groups of Mamba layers.
+the groups of Mamba layers. In other schedulers, each group has its own pool (`group_pools`).
 """
 
 from ..pool import (
@@ -17,11 +17,13 @@ from ..pool import (
     cached_blocks,
     forget,
     give_back,
+    pool_of_group,
     prefix,
     publish,
     take,
     touch,
     unheld,
+    with_pool_of_group,
 )
 from . import partial_hits
 from .config import KvGroup, VllmConfig
@@ -121,7 +123,9 @@ def most_blocks(config: VllmConfig, group: KvGroup, tokens: int) -> int:
 
 def most_blocks_of_all(config: VllmConfig, tokens: int) -> int:
     """Return the largest number of blocks that a request of this many tokens holds at once in all
-    groups together."""
+    groups that share the first group's pool."""
+    if config.has_own_pools:
+        return blocks_for(tokens, config.block_size)
     further = sum(most_blocks(config, group, tokens) for group in config.more_groups)
     return blocks_for(tokens, config.block_size) + further
 
@@ -323,7 +327,9 @@ def hold(config: VllmConfig, pool: Pool, sequence: Sequence, covered: int) -> tu
             table = without_old_drafts(config, sequence, table, wanted)
             new, pool = take(pool, wanted - len(table))
         else:
-            new, pool = take(pool, new_blocks(config, group, len(table), wanted))
+            lacks = new_blocks(config, group, len(table), wanted)
+            new, own = take(pool_of_group(pool, number), lacks)
+            pool = with_pool_of_group(pool, number, own)
         tables.append(table + (NULL,) * (wanted - len(table) - len(new)) + new)
     sequence = sequence._replace(tables=tuple(tables), tails=())
     if config.depth > 1:
@@ -429,7 +435,8 @@ def give_back_places(
 ) -> Pool:
     """Give back the blocks at these places of a table, the last one first. Return the pool."""
     freed = freed_places(config, pool, sequence, number, places, holders)
-    return give_back(pool, freed, nameless_first=True)
+    own = give_back(pool_of_group(pool, number), freed, nameless_first=True)
+    return with_pool_of_group(pool, number, own)
 
 
 def freed_places(

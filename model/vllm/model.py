@@ -17,6 +17,8 @@ from . import (
     cadence,
     control,
     encoder,
+    grammars,
+    in_flight,
     kv_groups,
     scheduler,
     sessions,
@@ -26,7 +28,7 @@ from . import (
 from .config import VllmConfig, read_config
 from .releases import RELEASES
 from .revision import DOCUMENTED, Revision
-from .state import Sequence, State
+from .state import Grammar, Sequence, State
 
 REVISIONS = {revision.name: revision for revision in (DOCUMENTED, *RELEASES)}
 OBSERVES = (
@@ -52,6 +54,8 @@ NEEDED = {
     "lora": ("cache_partitions", "cache_partitions true"),
     "grammar_steps": ("structured_outputs", "structured_outputs true"),
     "grammar_fails": ("structured_outputs", "structured_outputs true"),
+    "grammar_ends": ("structured_outputs", "structured_outputs true"),
+    "grammar_drafts": ("structured_outputs", "structured_outputs true"),
     "turns": ("streaming_inputs", "streaming_inputs true"),
     "sent_as": ("reused_ids", "reused_ids true"),
 }
@@ -78,6 +82,8 @@ class VllmModel(ReferenceModel[State]):
             "group_blocks": bool(self.config.more_groups),
             "sent": not self.config.has_sessions,
             "cache_events": self.config.publishes_events,
+            "masks": self.config.has_grammars,
+            "grammars": self.config.has_grammars,
         }
 
     def refusal(self, request: Request) -> str | None:
@@ -134,9 +140,11 @@ class VllmModel(ReferenceModel[State]):
             )
         if request.turns:
             newcomer = sessions.of(newcomer, request.turns)
-        if self.config.has_grammars and (request.grammar_steps or request.grammar_fails):
+        if self.config.has_grammars and request.has_grammar:
             newcomer = newcomer._replace(
-                blocked=request.grammar_steps, invalid=request.grammar_fails
+                blocked=request.grammar_steps,
+                invalid=request.grammar_fails,
+                grammar=Grammar(request.grammar_ends, request.grammar_drafts),
             )
             return blocked.arrive(self.config, state, newcomer, self.revision)
         return scheduler.arrive(self.config, state, newcomer)
@@ -169,6 +177,8 @@ class VllmModel(ReferenceModel[State]):
     def _step(self, state: State, abort_inside: tuple[str, ...]) -> tuple[State, dict[str, Any]]:
         if self.config.has_sessions:
             return sessions.step(self.config, state, abort_inside, self.revision)
+        if self.config.turn:
+            state = in_flight.count_down(state)
         if state.pause:
             plan = control.decide(self.config, state, self.revision)
         elif self.config.has_grammars:
@@ -178,9 +188,13 @@ class VllmModel(ReferenceModel[State]):
         reports = self.config.has_grammars and blocked.reports(self.config, state, plan)
         if self.config.has_grammars:
             plan = blocked.count_down(plan)
+            if self.config.drafts and self.config.decides_ahead:
+                plan = grammars.lose_drafts(plan)
         after, seen = scheduler.carry_out(self.config, state, plan, abort_inside, self.revision)
         if self.config.holds_prefills:
             after = after._replace(cadence=cadence.after(self.config, state, plan))
+        if self.config.has_grammars:
+            seen |= grammars.fields(self.config, state, plan, after, seen["emitted"])
         if reports:
             after, seen = blocked.end_refused(after, seen)
         return worker.add_message(self.config, state, plan, after, seen)

@@ -28,6 +28,16 @@ class KvGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     block_size: Positive | UnsetType = UNSET
 
 
+class PooledGroup(KvGroup, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A group that has a pool of `num_blocks` blocks for itself.
+
+    No vLLM release has such groups, so vLLM's configurations cannot contain them. The generic
+    system has them (`group_pools`).
+    """
+
+    num_blocks: Positive
+
+
 class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, dict=True):
     """The configuration of a scheduler. Lengths are in tokens, `num_blocks` in blocks (without the
     null block; null: unbounded).
@@ -43,7 +53,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     Several decisions at once: with `async_scheduling`, a step is decided while the previous one is
     being computed; in a pipeline, each stage computes a different decision. `early_completions`
     models a fast worker: the oldest decision completes early in that many consecutive steps, and
-    then one more stays in flight.
+    then one more stays in flight. `use_v2_model_runner`: the worker is vLLM's second model runner,
+    which allows one more decision in flight if both are on.
 
     Loads: with a `kv_connector`, requests may be parked while the connector loads their keys and
     values. `kv_load_failure_policy` says whether a request whose load fails computes the tokens
@@ -103,6 +114,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     async_scheduling: bool | UnsetType = UNSET
     pipeline_parallel_size: Positive | UnsetType = UNSET
     early_completions: Count | UnsetType = UNSET
+    use_v2_model_runner: bool | UnsetType = UNSET
     # Loads (`connector`).
     kv_connector: bool | UnsetType = UNSET
     kv_load_failure_policy: Literal["recompute", "fail"] | UnsetType = UNSET
@@ -189,7 +201,20 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     def depth(self) -> int:
         """Return how many decisions can be in flight at once."""
         stages = self.pipeline_parallel_size or 1
+        if self.decides_ahead and self.has_v2_runner:
+            return stages + 1
         return max(stages, 2) if self.decides_ahead else stages
+
+    @cached_property
+    def has_v2_runner(self) -> bool:
+        return self.use_v2_model_runner is True
+
+    @cached_property
+    def turn(self) -> int:
+        """Return how many steps after a decision that yields a token of a request the next decision
+        for this request is made, or 0 if that is not limited (V1-R50)."""
+        stages = self.pipeline_parallel_size or 1
+        return stages if self.has_v2_runner and self.decides_ahead and stages > 1 else 0
 
     @cached_property
     def early(self) -> int:
@@ -254,6 +279,11 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     def more_groups(self) -> tuple[KvGroup, ...]:
         """Return the groups of the KV cache after the first, which is full attention."""
         return self.kv_groups[1:] if self.kv_groups else ()
+
+    @cached_property
+    def has_own_pools(self) -> bool:
+        """Return whether each group has a pool of its own."""
+        return any(isinstance(group, PooledGroup) for group in self.more_groups)
 
     @cached_property
     def hit_unit(self) -> int:

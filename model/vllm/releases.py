@@ -44,7 +44,7 @@ def padding_drafts(config: VllmConfig, plan: Plan, sequence: Sequence, start: in
         return 0
     if 0 < config.long_prefill_token_threshold <= config.drafts:
         return 0
-    decode = all(other.drafted for other in plan.running if other.id in plan.scheduled)
+    decode = all(s.drafted or s.unfit for s in plan.running if s.id in plan.scheduled)
     return config.drafts if decode else 0
 
 

@@ -191,7 +191,7 @@ def behind(config: VllmConfig, sequence: Sequence) -> int:
     waits for a token in flight (V1-R06)."""
     if sequence.promised and in_flight.passed_over(config, sequence):
         return 0
-    if sequence.held:  # V1-R97
+    if sequence.held or sequence.rests:  # V1-R97, V1-R50
         return 0
     return speculation.wanted(config, sequence) if config.drafts else sequence.num_uncomputed_tokens
 
@@ -362,7 +362,7 @@ def complete(
         if sequence.promised:
             sequence = in_flight.deliver(sequence, coming)
         if config.drafts:
-            drafts = speculation.proposed(coming)
+            drafts = speculation.proposed(sequence, coming)
             emitted[sequence.id] = min(1 + speculation.correct_drafts(sequence, drafts), remaining)
             sequence = speculation.verify(config, sequence, drafts, emitted[sequence.id], flight)
         else:

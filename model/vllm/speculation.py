@@ -4,7 +4,7 @@ Source: chunked-prefill chapter, the code of the running clamp, allocate_slots a
 release 0.28.0: update_from_output. The scenario says how many drafts are correct.
 """
 
-from . import kv_cache
+from . import grammars, kv_cache
 from .config import VllmConfig
 from .state import Coming, Flight, Sequence
 
@@ -31,10 +31,13 @@ def drafts_after(config: VllmConfig, requests: int) -> int:
     return min([drafts for first, _, drafts in ranges if first <= requests][-1], config.drafts)
 
 
-def proposed(coming: Coming) -> int:
-    """Return how many of the computed drafts the drafter proposed. The remaining ones pad a joining
-    request."""
-    return min(coming.drafts, coming.proposed)
+def proposed(sequence: Sequence, coming: Coming) -> int:
+    """Return how many of the computed drafts the drafter proposed and, if the request has a
+    grammar, fit it. The remaining ones pad a joining request or are rejected."""
+    drafts = min(coming.drafts, coming.proposed)
+    if sequence.grammar is None:
+        return drafts
+    return grammars.fitting(sequence.grammar, sequence.generated, drafts)
 
 
 def correct_drafts(sequence: Sequence, drafts: int) -> int:
@@ -56,9 +59,10 @@ def verify(
     if sequence.begun:
         wrong = max(sequence.computed - known + 1, 0)
         sequence = sequence._replace(begun=tuple([before - wrong for before in sequence.begun]))
-    return sequence._replace(
+    sequence = sequence._replace(
         generated=sequence.generated + emitted,
         computed=min(sequence.computed, known - 1),
         drafted=sequence.drafted if keeps else drafts_after(config, len(flight)),
         verified=sequence.verified + (drafts > 0),
     )
+    return sequence if keeps or sequence.grammar is None else grammars.without_misfits(sequence)

@@ -20,6 +20,14 @@ class Coming(NamedTuple):
     proposed: int = 0
 
 
+class Grammar(NamedTuple):
+    """The grammar of a request's output: after how many tokens it has ended, and for each number of
+    known tokens, repeated as needed, how many drafts fit (all if empty)."""
+
+    ends: int | None = None
+    drafts: tuple[int, ...] = ()
+
+
 class Input(NamedTuple):
     """A segment of a prompt that an encoder computes first: the position of its first token, and
     its index among the prompt's segments."""
@@ -71,10 +79,14 @@ class Sequence(sequence.Sequence, frozen=True):
         begun: with several groups and decisions in flight, for each decision in flight that
             computes it, oldest first, how many of its tokens were computed before that decision.
         blocked: the number of steps left until its grammar is compiled.
+        grammar, unfit: the grammar of its output, if any, and the number of proposed drafts that do
+            not fit it.
         invalid, refused: whether its grammar cannot be compiled, and whether the scheduler knows
             this.
         turns: the turns of its session that have not begun.
         held: whether this step holds its prefill back.
+        rests: in how many steps, including the coming one, the running request is not scheduled
+            because the stages of a pipeline are still busy with its last token.
         awaits: for how many more steps its session waits for the next input; None if it is not
             waiting.
     """
@@ -108,11 +120,14 @@ class Sequence(sequence.Sequence, frozen=True):
     adapter: str | None = None
     begun: tuple[int, ...] = ()
     blocked: int = 0
+    grammar: Grammar | None = None
+    unfit: int = 0
     invalid: bool = False
     refused: bool = False
     turns: tuple[Turn, ...] = ()
     awaits: int | None = None
     held: bool = False
+    rests: int = 0
 
     def name(self, number: int, block_size: int) -> Content:
         end = (number + 1) * block_size + self.named_beyond
@@ -121,7 +136,7 @@ class Sequence(sequence.Sequence, frozen=True):
         return prefix(self.known, end)
 
     def rewound(self) -> Self:
-        return super().rewound()._replace(tables=(), full=(), begun=(), tails=())
+        return super().rewound()._replace(tables=(), full=(), begun=(), tails=(), unfit=0)
 
     @property
     def settled(self) -> int:

@@ -19,7 +19,8 @@ def add_message(
 
     For a request that continues (V1-R70), the message contains the new blocks (V1-R71) and the
     number of computed tokens (V1-R72). The first stage of a pipeline also gets the tokens (V1-R73).
-    A request that joins is sent in full, and one that no longer runs is dropped (V1-R74).
+    A request that joins is sent in full, and one that no longer runs is dropped (V1-R74). The data
+    of an encoder input is sent with the step that encodes it (V1-R66).
     """
     ran = {request.id: request for request in before.running}
     for name in plan.preempted:
@@ -45,6 +46,8 @@ def add_message(
         }
     if plan.pool.names is not None and (copies := plan.pool.names.copied):
         sent["copies"] = [[source, copy] for _, source, copy in sorted(copies, key=itemgetter(0))]
+    if config.encodes:
+        sent["inputs"] = seen["encoder_inputs"]
     if dropped := [name for name in before.told if name not in ran]:
         sent["dropped"] = dropped
     told = (*ran, *new)

@@ -7,6 +7,8 @@ differences count as one if the same fields of that class differ, whatever the v
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from ...model.observation import Step
 from ..rules.predicate import Broken
 from .failure_signature import shape
@@ -14,6 +16,7 @@ from .lockstep import Differing, differing
 
 CRASH, HANG, REFUSAL = "crash", "hang", "refusal"
 DECISION, ORDER, PADDING, BOOKKEEPING = "decision", "order", "padding", "bookkeeping"
+DETAILS = "details"
 # The fields of a decision that determine its other fields.
 CAUSES = ("scheduled", "preempted", "paused")
 SHOWN_MEMBERS = 12
@@ -26,14 +29,18 @@ CLASSES: Mapping[str, str] = {
     ORDER: "the same requests, in another order",
     PADDING: "the positions that are computed or written",
     BOOKKEEPING: "what is counted, cached or held",
+    DETAILS: "the numbers of blocks, or the messages to workers and routers",
 }
 # Classes of differences that change no visible decision.
-HARMLESS = (ORDER, PADDING, BOOKKEEPING)
+HARMLESS = (ORDER, PADDING, BOOKKEEPING, DETAILS)
 PADDING_FIELDS = ("tkv", "left_pad_blocks", "slot_blocks")
 BOOKKEEPING_FIELDS = (
     *("computed", "prefix_hit", "blocks", "free_blocks", "reserved_blocks"),
     *("prompt_throughput", "decode_throughput"),
 )
+# Fields with several values that mean the same, so that they are compared exactly only between two
+# versions of one scheduler. Which block is taken first decides which content is evicted first.
+DETAIL_FIELDS = ("blocks", "slot_blocks", "group_blocks", "sent", "cache_events")
 
 
 class Difference(NamedTuple):
@@ -78,6 +85,20 @@ def of_steps(number: int, first: Step, second: Step) -> Difference | None:
     return Difference(
         kind, f"{kind}: {_cause(grave)}", number, "; ".join(words), fields, words, (first, second)
     )
+
+
+def of_details(number: int, first: Step, second: Step) -> Difference | None:
+    """Return how two steps differ in details, although `of_steps` finds no difference, or None."""
+    fields = tuple(
+        Differing(name, *(msgspec.to_builtins(getattr(step, name)) for step in (first, second)))
+        for name in DETAIL_FIELDS
+        if getattr(first, name) != getattr(second, name)
+    )
+    if not fields:
+        return None
+    words = tuple(f"{field.field}: {in_words(field)}" for field in fields)
+    what = f"{DETAILS}: {', '.join(field.field for field in fields)}"
+    return Difference(DETAILS, what, number, "; ".join(words), fields, words, (first, second))
 
 
 def _cause(grave: Sequence[Differing]) -> str:

@@ -25,6 +25,7 @@ from .difference import (
     REFUSAL,
     Difference,
     of_answers,
+    of_details,
     of_steps,
 )
 from .lockstep import shown
@@ -109,10 +110,12 @@ class DifferentialTarget:
         recent: the last few steps of both targets, up to the first that differs.
         runs: how many times the pair was started.
         together: whether the second target still runs beside the first.
+        exact: whether details count as well, as between two versions of one scheduler.
     """
 
-    def __init__(self, first: Side, second: Side) -> None:
+    def __init__(self, first: Side, second: Side, *, exact: bool = False) -> None:
         self.sides = (first, second)
+        self.exact = exact
         self.coverage = Coverage()
         self.differences: list[Difference] = []
         self.recent: deque[StepPair] = deque(maxlen=CONTEXT_STEPS)
@@ -223,6 +226,8 @@ class DifferentialTarget:
             self.coverage.fields.update(common)
             self.coverage.events.update(self._seen.events(own))
         difference = of_steps(self._step, own, other)
+        if difference is None and self.exact:
+            difference = of_details(self._step, own, other)
         if difference is None or not self._note(difference):
             self.recent.append(StepPair(self._step, own, other))
         self._step += 1

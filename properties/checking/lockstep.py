@@ -38,6 +38,9 @@ COMPARED = (
     "handed_over",
     "over",
     "cache_events",
+    "masks",
+    "grammars",
+    "group_free_blocks",
 )
 # There are several ways to tell a worker the same thing, so only rules judge this field.
 NOT_COMPARED = frozenset({"sent"})
@@ -150,5 +153,5 @@ def _comparable(field: str, step: Step, names: dict[int, int]) -> Any:
 
 def _shown(value: Any) -> str:
     if isinstance(value, tuple):
-        return f"[{', '.join(value)}]"
+        return f"[{', '.join(map(str, value))}]"
     return str(value)

@@ -23,7 +23,8 @@ QUIET = ("held", "shared", "free", "named")
 
 def pool_cause(failure: Failure) -> Cause | None:
     step, size = failure.last, failure.config.get("num_blocks")
-    if step.blocks is None:
+    has_own_pool = step.group_free_blocks is not None and GROUP.search(failure.message)
+    if step.blocks is None or has_own_pool:
         return None
     owners = _owners(step)
     named = {int(number) for number in BLOCK.findall(failure.message)}
@@ -254,10 +255,12 @@ def _blocks(numbers: Sequence[int]) -> str:
 
 def tables(step: Step | None) -> dict[str, list[int]]:
     """Return the blocks that each request holds, in all groups, without blocks that have slid out
-    of a window (shown as 0)."""
+    of a window (shown as 0). If each group has its own pool, return those of the first one."""
     if step is None:
         return {}
     found = {name: [*table] for name, table in (step.blocks or {}).items()}
+    if step.group_free_blocks is not None:
+        return found
     for name, groups in (step.group_blocks or {}).items():
         found.setdefault(name, []).extend(number for table in groups for number in table if number)
     return found

@@ -9,6 +9,7 @@ from typing import Any
 from ..history.bounds import Bounds, fits_pool, pool_limit
 from ..vllm.history import in_flight, loads, speculation
 from ..vllm.history.request_history import VllmRequestHistory as RequestHistory
+from . import pools
 
 Config = Mapping[str, Any]
 
@@ -42,16 +43,17 @@ def together(config: Config, work: int, requests: int) -> int:
 
 
 def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
-    """Return whether the request certainly fits: into max_model_len, into the pool and, if prompts
-    are not split, into the budget. Return False if one of these limits is unknown because it is
-    left to the scheduler.
+    """Return whether the request certainly fits: into max_model_len, into the pool of each group
+    and, if prompts are not split, into the budget. Return False if one of these limits is unknown
+    because it is left to the scheduler.
     """
     longest, budget = config["max_model_len"], config["max_num_batched_tokens"]
     whole = prompt + max_tokens
     if longest is None or config["num_blocks"] is None or whole > longest:
         return False
     cut = config["enable_chunked_prefill"] or (budget is not None and whole <= budget)
-    return bool(cut) and fits_pool(config, whole + ahead(config))
+    fits = fits_pool(config, whole + ahead(config)) and pools.fit(config, whole, ahead(config))
+    return bool(cut) and fits
 
 
 def ahead(config: Config) -> int:
@@ -63,7 +65,8 @@ def ahead(config: Config) -> int:
 def limits(config: Config) -> list[int]:
     longest, budget = config["max_model_len"], config["max_num_batched_tokens"]
     whole = [] if config["enable_chunked_prefill"] or budget is None else [budget]
-    return [*([] if longest is None else [longest - 1]), *pool_limit(config), *whole]
+    room = [*pool_limit(config), *pools.limits(config)]
+    return [*([] if longest is None else [longest - 1]), *room, *whole]
 
 
 BOUNDS = Bounds(alone, waits, together, can_run, limits)

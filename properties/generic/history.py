@@ -15,6 +15,9 @@ from ..vllm.history.run import of
 class GenericFeatures(VllmFeatures):
     """The features of any scheduler. Where a scheduler keeps cached tokens is unknown."""
 
+    def group_pools(self, config: Mapping[str, Any]) -> tuple[int, ...]:
+        return tuple([group["num_blocks"] for group in config.get("kv_groups", ())[1:]])
+
     def may_forget(self, config: Mapping[str, Any]) -> bool:
         return not caches(config)
 

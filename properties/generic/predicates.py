@@ -11,6 +11,7 @@ from ..history.prefix_hits import caches
 from ..rules.pool import blocks_for, must_be_found_again
 from ..rules.predicate import Predicate
 from ..vllm.history import speculation
+from ..vllm.history.groups import are_several
 from ..vllm.history.request_history import VllmRequestHistory as RequestHistory
 from ..vllm.history.run import VllmRun as RunHistory
 from ..vllm.history.run import state_of
@@ -22,7 +23,7 @@ from ..vllm.predicates.in_flight import (
 )
 from ..vllm.predicates.loads import PREDICATES as LOADS
 from ..vllm.predicates.loads import one_is_loading, runs_too_early
-from . import loads, priorities, tokens_due
+from . import loads, pools, priorities, tokens_due
 from .bounds import ahead
 
 
@@ -33,7 +34,7 @@ def too_few_blocks(history: RunHistory, step: Step) -> str | None:
         if name in history.live and held < blocks_for(history, tokens):
             room = held * history.config["block_size"]
             return f"{name} has {tokens} tokens computed, but blocks for only {room} of them"
-    return None
+    return pools.too_few_blocks(history, step)
 
 
 def one_takes_another_block(history: RunHistory, step: Step) -> bool:
@@ -55,7 +56,7 @@ def shared_without_cache(history: RunHistory, step: Step) -> str | None:
                 twice = f"{name} holds block {block} twice"
                 return twice if holder[block] == name else f"{holder[block]} and {twice[:-6]}"
             holder[block] = name
-    return None
+    return pools.held_twice(history, step)
 
 
 def two_hold_blocks(history: RunHistory, step: Step) -> bool:
@@ -67,7 +68,7 @@ def more_than_the_pool(history: RunHistory, step: Step) -> str | None:
     """All requests together hold at most num_blocks blocks (GEN-R07)."""
     size, held = history.config["num_blocks"], _held(step)
     if size is None or held <= size:
-        return None
+        return pools.more_than_the_pool(history, step)
     return f"{held} blocks are held, but num_blocks is {size}"
 
 
@@ -247,7 +248,7 @@ def more_than_its_life(history: RunHistory, step: Step) -> str | None:
         most = blocks_for(history, request.prompt + request.max_tokens + ahead(history.config))
         if len(held) > most:
             return f"{name} holds {len(held)} blocks; its prompt and max_tokens need at most {most}"
-    return None
+    return pools.more_than_its_life(history, step, ahead(history.config))
 
 
 def preempts_for_nobody(history: RunHistory, step: Step) -> str | None:
@@ -279,8 +280,11 @@ def _starting(history: RunHistory, step: Step) -> list[RequestHistory]:
 
 PREDICATES = {
     "GEN-R05": Predicate(too_few_blocks, one_takes_another_block),
-    "GEN-R06": Predicate(shared_without_cache, two_hold_blocks, reads=("blocks",)),
-    "GEN-R07": Predicate(more_than_the_pool, pool_is_taken, reads=("blocks",)),
+    "GEN-R06": Predicate(shared_without_cache, two_hold_blocks, reads=("blocks", "group_blocks")),
+    "GEN-R07": Predicate(more_than_the_pool, pool_is_taken, reads=("blocks", "group_blocks")),
+    "GEN-R40": Predicate(
+        pools.kept_out_of_the_window, pools.something_slides_out, only_with=are_several
+    ),
     "GEN-R08": Predicate(emitted_too_early_or_late, one_is_computed_in_part),
     "GEN-R09": Predicate(counted_wrongly, one_continues),
     "GEN-R14": Predicate(out_of_turn, comes_late),
@@ -302,6 +306,8 @@ PREDICATES = {
     "GEN-R03": Predicate(too_long, reaches_the_maximum),
     "GEN-R04": Predicate(overtaken, one_starts_before_another),
     "GEN-R11": must_be_found_again(_starting),
-    "GEN-R12": Predicate(more_than_its_life, one_takes_another_block, reads=("blocks",)),
+    "GEN-R12": Predicate(
+        more_than_its_life, one_takes_another_block, reads=("blocks", "group_blocks")
+    ),
     "GEN-R13": Predicate(preempts_for_nobody, one_is_preempted),
 }

@@ -136,6 +136,11 @@ class Features:
 
     # The pool
 
+    def group_pools(self, config: Config) -> tuple[int, ...]:
+        """Return the blocks in the pool of each KV group after the first. Return an empty tuple if
+        all groups share one pool."""
+        return ()
+
     def held_after_end(self, config: Config) -> bool:
         """Return whether requests that have ended may keep their blocks for a while."""
         return False

@@ -41,6 +41,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         **{"num_blocks": (24, 40), "enable_prefix_caching": (True,)},
         "long_prefill_token_threshold": (0, 24),
     },
+    "brim": {**_PUBLISHED, "num_blocks": (40, 64)},
     "wide": {**_PUBLISHED, "num_blocks": (6000, 1500)},
 }
 # A cap of 1 is rare, since then no two requests share a batch; 0 means no cap.

@@ -47,6 +47,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         **{"block_size": (16, 4), "max_num_seqs": (4, 16), "max_num_batched_tokens": (512,)},
         "num_blocks": (9, 16, 40),
     },
+    "brim": {**_PUBLISHED, "num_blocks": (40, 64)},
     "wide": {**_PUBLISHED, "num_blocks": (6000, 1500)},
 }
 MAX_RUNNING = (4, 3, 6, 2, 5, 1)

@@ -13,7 +13,7 @@ from ..history.content import in_common
 from ..history.per_step_cache import once
 from ..history.request_history import RequestHistory
 from ..history.run_history import RunHistory, makes_progress
-from .pool import held_after
+from .pool import held_after, held_of_group
 from .predicate import AdapterMessage, Predicate
 
 
@@ -337,15 +337,28 @@ def blocks_lost(history: RunHistory[Any], step: Step) -> str | None:
     size = history.config["num_blocks"]
     if size is None or step.free_blocks is None:
         return None
-    held_by = held_after(step)
+    held_by = held_after(history, step)
     if not history.features.held_after_end(history.config):
         for name, blocks in held_by.items():
             if blocks and name not in history.live:
                 return f"{name} has ended, but still holds {len(blocks)} blocks"
     held = history.holders.count(held_by)
-    if held + step.free_blocks == size:
-        return None
-    return f"{held} blocks held and {step.free_blocks} free, but the pool has {size}"
+    if held + step.free_blocks != size:
+        return f"{held} blocks held and {step.free_blocks} free, but the pool has {size}"
+    return _lost_in_a_group(history, step)
+
+
+def _lost_in_a_group(history: RunHistory[Any], step: Step) -> str | None:
+    pools = history.features.group_pools(history.config)
+    for name, tables in (step.group_blocks or {}).items() if pools else ():
+        if name not in history.live and any(block for table in tables for block in table):
+            return f"{name} has ended, but still holds blocks"
+    for number, (size, free) in enumerate(zip(pools, step.group_free_blocks or (), strict=False)):
+        held = len(held_of_group(step, number))
+        if held + free != size:
+            pool = f"the pool of group {number + 1} has {size}"
+            return f"{held} blocks of group {number + 1} held and {free} free, but {pool}"
+    return None
 
 
 def blocks_come_back(history: RunHistory[Any], step: Step) -> bool:
@@ -398,7 +411,9 @@ PREDICATES = {
     "ALL-R06": Predicate(never_ends, everything_ends),
     "ALL-R08": Predicate(hit_never_computed, something_cached),
     "ALL-R09": Predicate(
-        blocks_lost, blocks_come_back, reads=("blocks", "finished", "free_blocks", "group_blocks")
+        blocks_lost,
+        blocks_come_back,
+        reads=("blocks", "finished", "free_blocks", "group_blocks", "group_free_blocks"),
     ),
     "ALL-R10": Predicate(no_progress, someone_is_left_out),
     "ALL-R11": Predicate(reads_other_tokens, blocks_change_hands),

@@ -1,5 +1,6 @@
 """Count the blocks that tokens need, and those that were free when a step was decided."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -79,10 +80,11 @@ def blocks_for(history: RunHistory[Any], tokens: int) -> int:
     return -(-tokens // int(history.config["block_size"]))
 
 
-def held_after(step: Step) -> Mapping[str, tuple[int, ...]]:
-    """Return the blocks of each request after a step, including those of further groups."""
+def held_after(history: RunHistory[Any], step: Step) -> Mapping[str, tuple[int, ...]]:
+    """Return the blocks of each request after a step, including those of further groups that share
+    the pool."""
     shown, further = step.blocks or {}, step.group_blocks
-    if not further:
+    if not further or history.features.group_pools(history.config):
         return shown
     return {
         name: (*table, *(block for more in further.get(name, ()) for block in more if block))
@@ -90,11 +92,18 @@ def held_after(step: Step) -> Mapping[str, tuple[int, ...]]:
     }
 
 
+def held_of_group(step: Step, number: int) -> Counter[int]:
+    """Return how many requests hold each block of a KV group after a step. `number` counts the
+    groups after the first, from 0; blocks that have slid out of a window do not count."""
+    tables = [groups[number : number + 1] for groups in (step.group_blocks or {}).values()]
+    return Counter(block for found in tables for table in found for block in table if block)
+
+
 @once
 def tables_before(history: RunHistory[Any]) -> dict[str, tuple[int, ...]]:
     """Return the blocks of unfinished requests before the step. Include ended requests that keep
     their blocks until a load has finished or the blocks are sent."""
-    shown = held_after(history.last) if history.last is not None else {}
+    shown = held_after(history, history.last) if history.last is not None else {}
     keeps = history.features.held_after_end(history.config)
     return {name: table for name, table in shown.items() if keeps or name in history.live}
 

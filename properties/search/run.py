@@ -51,6 +51,10 @@ def run_search(search: Search, examples: int, seed_value: int, shrink_runs: int)
         verbosity=Verbosity.quiet,
         report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
+        # The other settings come from the user's own profile, if pytest has loaded one.
+        backend="hypothesis",
+        derandomize=False,
+        print_blob=False,
     )
     machine = seed(seed_value)(machine_of(search, shrink_runs))
     stops = contextlib.suppress(RuleBroken, StopSearch, Flaky, Unsatisfiable)

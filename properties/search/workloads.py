@@ -6,9 +6,12 @@ a pool whose blocks are all reused. Each *shape* is a kind of run that reaches s
 A whole run is drawn as a scenario from a seed, so it can be replayed and shrunk like any other.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, NamedTuple
+
+from msgspec import structs
 
 from ...model.errors import InputError
 from ...model.pool import Content, prefix
@@ -42,8 +45,12 @@ class Shape(NamedTuple):
             token of its output.
         unused: the number of tokens by which max_tokens exceeds the output, in half of the
             requests.
-        longest_answer: the output, in tokens, of the first request of the largest run; 0 means that
-            it is drawn like the others.
+        longest_answer: the output, in tokens, of the first request of the largest run, whose first
+            long prompt is as long as the limits allow; 0 means that they are drawn like the others.
+        returns_after: the number of steps after the last request at which the first long prompt
+            comes once more; 0 means that it does not.
+        fills_pool: whether the prompts of a burst consist of full blocks, and fill the pool when
+            each request has taken one more, give or take a block.
     """
 
     requests: Range
@@ -59,6 +66,8 @@ class Shape(NamedTuple):
     sixteenths: bool = False
     unused: Range = (0, 0)
     longest_answer: int = 0
+    returns_after: int = 0
+    fills_pool: bool = False
 
 
 SHAPES: Mapping[str, Shape] = {
@@ -72,7 +81,9 @@ SHAPES: Mapping[str, Shape] = {
         *((3, 14), (1, 2), (0, 30), (1, 40), (1030, 1200)),
         aborted=0,
         long_prompts=4,
+        unused=(44_000, 62_000),
         longest_answer=4200,
+        returns_after=600,
     ),
     "loose": Shape((12, 24), (1, 4), (0, 9), (1, 1500), (1, 60), shared=75, aborted=10),
     "full": Shape((300, 420), (80, 160), (0, 1), (1, 60), (8, 32), long_prompts=100, common=25),
@@ -86,7 +97,12 @@ SHAPES: Mapping[str, Shape] = {
         patience=600,
         unused=(6000, 24_000),
     ),
+    "brim": Shape(
+        *((36, 72), (9, 18), (24, 36), (1, 1), (3, 12)), shared=0, aborted=0, fills_pool=True
+    ),
 }
+POOL = 64  # blocks, for a target that names no pool
+SPARE_BLOCKS = (0, 0, 1, -1, 2)  # what a burst that fills the pool leaves
 
 
 def shapes_of(system: str) -> list[str]:
@@ -169,25 +185,45 @@ class _Requests:
         self._model = model
         self._longest = longest  # tokens of a request
         self._made: list[Request] = []
+        self._lengths: list[int] = []  # of the prompts in a burst that fills the pool
 
     def all(self, run: int) -> tuple[Request, ...]:
         draw, shape = self._draw, self._shape
         wanted = shape.requests[run] if run < 2 else draw.randint(*shape.requests)
-        step, left_in_burst = 0, draw.randint(*shape.burst)
+        step, bursts, left_in_burst = 0, 1, self._burst()
         for number in range(wanted):
             if left_in_burst == 0:
                 step += draw.randint(*shape.gap)
-                left_in_burst = draw.randint(*shape.burst)
+                left_in_burst = self._burst()
+                bursts += 1
             left_in_burst -= 1
             request = self._request(f"r{number}", step, run == 1)
+            if run % 2 and has_priorities(self._generators, self._config):
+                request = structs.replace(request, priority=-bursts)
             if self._model.refusal(request) is None:
                 self._made.append(request)
+        if shape.returns_after and len(self._made) > 1:
+            again, step = self._made[1], step + shape.returns_after
+            self._made.append(structs.replace(again, id=f"r{wanted}", arrival=step))
         return tuple(self._made)
+
+    def _burst(self) -> int:
+        """Draw the number of requests in a burst and, if it fills the pool, their lengths."""
+        draw, block = self._draw, self._config["block_size"]
+        count = draw.randint(*self._shape.burst)
+        if self._shape.fills_pool:
+            pool = self._config["num_blocks"] or POOL
+            held = max(pool - count - draw.choice(SPARE_BLOCKS), count)
+            ends = [0, *sorted(draw.sample(range(1, held), count - 1)), held]
+            self._lengths = [(end - begin) * block for begin, end in itertools.pairwise(ends)]
+        return count
 
     def _request(self, name: str, step: int, in_largest: bool) -> Request:
         draw, shape = self._draw, self._shape
         is_long = shape.long_prompts > 0 and len(self._made) % shape.long_prompts == 1
-        length = self._long_prompt() if is_long else draw.randint(*shape.prompt)
+        length = self._long_prompt(in_largest) if is_long else draw.randint(*shape.prompt)
+        if shape.fills_pool:
+            length = self._lengths.pop()
         if shape.sixteenths:
             length = max(length * self._config["block_size"] // 16, 1)
         prompt = self._long_content(name, length) if is_long else self._prompt(name, length)
@@ -195,7 +231,7 @@ class _Requests:
         if in_largest and not self._made:
             output = max(output, shape.longest_answer)
         early = max(output - 1, 1), draw.randint(1, output)
-        whole = is_long or not self._made
+        whole = is_long or not self._made or shape.fills_pool
         stops = output if whole else draw.choice((output, output, output, *early))
         drawn = self._generators.fitted(self._config, prompt, None)
         prioritized = has_priorities(self._generators, self._config)
@@ -220,8 +256,16 @@ class _Requests:
             accepted=tuple(draw.randint(0, drafts) for _ in range(verifications)),
         )
 
-    def _long_prompt(self) -> int:
-        return self._draw.randint(self._longest // 4, self._longest * 3 // 4)
+    def _long_prompt(self, in_largest: bool) -> int:
+        length = self._draw.randint(self._longest // 4, self._longest * 3 // 4)
+        if in_largest and self._shape.longest_answer and len(self._made) == 1:
+            prompt = (("any", self._longest - 4),)  # room for its answer
+            length = self._generators.fitted(self._config, prompt, None).prompt
+        if self._shape.returns_after:
+            # A request that takes a block in its last step may have taken any free block, so no
+            # rule could say which blocks of this prompt must be found again.
+            length -= (length - 1) % self._config["block_size"]
+        return length
 
     def _long_content(self, name: str, length: int) -> Content:
         """Draw a prompt that begins with one of two blocks and always continues with the same

@@ -38,7 +38,7 @@ LATE_STEPS = 60
 _BOTH = (True, False)
 WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "crowd": {
-        **{"chunk_size": (512,), "max_num_seqs": (32,), "max_model_len": (2048,)},
+        **{"chunk_size": (512,), "max_num_seqs": (32,), "max_model_len": (2048, 512)},
         **{"max_batch_tkv": (131_072,), "prefix_caching": (False, True)},
     },
     "packed": {

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ...model.pool import Content
 from ...model.scenario import Request, Segment, Turn
 from ..history.prefix_hits import caches
-from . import PREFILL_INTERVALS, REPORTED_HITS
+from . import PREFILL_INTERVALS, REPORTED_HITS, V2_WITHOUT_LOOKAHEAD
 from .history import blocked, encoder, groups, in_flight, loads, partitions, sessions, speculation
 
 Config = Mapping[str, Any]
@@ -81,10 +81,22 @@ def prefill_intervals(
     return st.one_of(st.just({}), st.just({}), st.just({}), few)
 
 
+def model_runners(
+    config: Mapping[str, Any], avoid: frozenset[str]
+) -> st.SearchStrategy[dict[str, Any]]:
+    """Draw the V2 model runner for a third of the configurations with which it starts."""
+    in_stages = in_flight.depth(config) > 2 and speculation.decides_ahead(config)
+    without = speculation.drafts(config) and not speculation.lookahead(config)
+    if in_stages or (without and V2_WITHOUT_LOOKAHEAD in avoid):
+        return st.just({})
+    return st.sampled_from(({}, {}, {"use_v2_model_runner": True}))
+
+
 @st.composite
-def intervals_and_events(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[str, Any]:
-    """Draw an interval between prefills, and whether routers are told what is cached."""
-    drawn = draw(prefill_intervals(config, avoid))
+def last_options(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[str, Any]:
+    """Draw an interval between prefills, a model runner, and whether routers are told what is
+    cached."""
+    drawn = draw(prefill_intervals(config, avoid)) | draw(model_runners(config, avoid))
     if caches(config) and draw(st.sampled_from((*3 * (False,), True))):
         modes = ("incremental",) if REPORTED_HITS in avoid else ("full", "incremental")
         drawn |= {"kv_cache_events": draw(st.sampled_from(modes))}
@@ -143,11 +155,28 @@ def with_features(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) 
     if blocked.can_be(config):
         fails = not encoder.encodes(config) and draw(GRAMMAR_FAILS)
         request = msgspec.structs.replace(
-            request, grammar_steps=draw(GRAMMAR_STEPS), grammar_fails=fails
+            request,
+            grammar_steps=draw(GRAMMAR_STEPS),
+            grammar_fails=fails,
+            grammar_ends=draw(ends_of_grammars(request)),
+            grammar_drafts=draw(fitting(drafts)) if drafts else (),
         )
     if sessions.are_held(config):
         request = draw(with_turns(request, config))
     return request
+
+
+def ends_of_grammars(request: Request) -> st.SearchStrategy[int | None]:
+    """Draw after how many tokens the grammar of a request ends. Usually, it does not end before the
+    answer."""
+    return st.one_of(st.none(), st.none(), st.integers(1, request.tokens_to_emit))
+
+
+def fitting(drafts: int) -> st.SearchStrategy[tuple[int, ...]]:
+    """Draw how many drafts, out of `drafts`, fit a grammar for each number of known tokens. In
+    half of the cases, all of them do."""
+    some = st.lists(st.integers(0, drafts), min_size=1, max_size=4).map(tuple)
+    return st.one_of(st.just(()), some)
 
 
 @st.composite

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from ...model.pool import Content, blocks_for
 from ...model.scenario import Request
 from ..search.generators import Shape, like_an_earlier_prompt
-from . import AHEAD_IN_STAGES, ANY_LENGTH, LATER_LIMITS, WITH_THE_NULL_BLOCK
+from . import AHEAD_IN_STAGES, ANY_LENGTH, LATER_LIMITS, V2_AHEAD_IN_STAGES, WITH_THE_NULL_BLOCK
 from .group_strategies import kv_groups, watermarks
 from .history import groups, speculation
 from .history.request_history import VllmRequestHistory
 from .history.run import VllmRun
 from .history.speculation import drafts as drafts  # for `drafts_of`
 from .predicates.decision import watermark_blocks
-from .request_features import dynamic_drafts, encoders, intervals_and_events, later_limits
+from .request_features import dynamic_drafts, encoders, last_options, later_limits
 
 Config = Mapping[str, Any]
 
@@ -29,10 +29,14 @@ IN_FLIGHT: Mapping[str, Config] = {
     "pipeline": {"pipeline_parallel_size": 2},
     "longer pipeline": {"pipeline_parallel_size": 3},
     AHEAD_IN_STAGES: {"async_scheduling": True, "pipeline_parallel_size": 3},
+    V2_AHEAD_IN_STAGES: {
+        **{"async_scheduling": True, "pipeline_parallel_size": 2},
+        "use_v2_model_runner": True,
+    },
     "loads": {"kv_connector": True},
     "loads ahead": {"kv_connector": True, "async_scheduling": True},
 }
-WITHOUT_GRAMMARS = ("longer pipeline", AHEAD_IN_STAGES)
+WITHOUT_GRAMMARS = ("longer pipeline", AHEAD_IN_STAGES, V2_AHEAD_IN_STAGES)
 SEVERAL_ON_THEIR_WAY = {"async_scheduling", "pipeline_parallel_size"}
 WITHOUT_ADAPTERS = {*SEVERAL_ON_THEIR_WAY, "kv_connector", "encoder_cache_size"}
 EARLY_COMPLETIONS = st.sampled_from((0, 0, 1, 0, 3, 2))
@@ -189,7 +193,8 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     },
     "idle": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (None, 48)},
     "deep": _PUBLISHED
-    | {"max_num_seqs": (1, 32, 48), "max_model_len": (131_072,), "num_blocks": (30_000,)},
+    | {"max_num_seqs": (1, 32, 48), "max_model_len": (131_072,), "num_blocks": (30_000,)}
+    | {"max_num_batched_tokens": (32_768, 2048, 8192)},
     "loose": {
         **_PUBLISHED,
         "max_model_len": (8192,),
@@ -206,6 +211,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         **{"long_prefill_token_threshold": (0, 24), "watermark": (0.0, 0.1)},
         **{"num_speculative_tokens": (0, 3), "async_scheduling": (False, False, True)},
     },
+    "brim": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (40, 64)},
     "wide": {
         **{**_PUBLISHED, "max_num_batched_tokens": (16_384, 2048)},
         **{"max_model_len": (16_384,), "num_blocks": (6000, 1100)},
@@ -248,7 +254,7 @@ def configs(
     }
     config |= {} if LATER_LIMITS in avoid else draw(later_limits(config))
     config |= draw(options(config, avoid))
-    return config | draw(intervals_and_events(config, avoid))
+    return config | draw(last_options(config, avoid))
 
 
 def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:

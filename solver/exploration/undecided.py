@@ -189,9 +189,12 @@ class OpenRequestHistory:
     since_reset = 0
     blocked = 0  # no grammars
     arrived_blocked = invalid = False
+    grammar_ends = None
+    grammar_drafts: ClassVar[tuple[()]] = ()
     turns: ClassVar[tuple[()]] = ()  # no sessions
     between_turns = aside = False
     begun: ClassVar[tuple[()]] = ()  # no further KV groups with decisions in flight
+    rests = 0  # no second model runner
 
     def __init__(self, request: str, candidates: Candidates, arrival: int = 0) -> None:
         self.id = request

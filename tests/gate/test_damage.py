@@ -108,6 +108,17 @@ def test_what_is_whole_is_read(recorded_baseline, name):
     READERS[name](recorded_baseline / name)
 
 
+@pytest.mark.parametrize("value", [b"{},", b'"",'])
+def test_a_small_baseline_cannot_use_much_memory(recorded_baseline, tmp_path, value):
+    header, *_ = gzip.decompress((recorded_baseline / "baseline.gz").read_bytes()).splitlines()
+    path = tmp_path / "bomb.gz"
+    begin = b'{"engine":"a","scale":"b","scenario":{"x":['
+    bomb = begin + value * 9_000_000 + b'0]},"answers":[]}'
+    path.write_bytes(gzip.compress(b"\n".join((header, bomb, b'{"records":1}\n')), 1))
+    with pytest.raises(FileError, match="line 2: more values than any record can have"):
+        baseline(path)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -10,7 +10,7 @@ from schedproof.model.observation import FIELDS, NULLABLE, REQUIRED, Step
 from schedproof.spec.catalogue import load
 from schedproof.spec.systems import SYSTEMS
 
-COUNTS = ("scheduled", "emitted", "computed", "prefix_hit", "emitted_at")
+COUNTS = ("scheduled", "emitted", "computed", "prefix_hit", "emitted_at", "grammars")
 NUMBERS = (*("tkv", "free_blocks", "reserved_blocks"), *("prompt_throughput", "decode_throughput"))
 LISTS = (
     "deferred",
@@ -48,7 +48,7 @@ def test_only_kind_and_scheduled_are_always_there_and_only_tkv_may_be_null():
 def test_the_fields_are_those_of_the_protocol():
     assert {
         *("kind", "left_pad_blocks", "finished", "completes", "group_blocks", "sent", "over"),
-        *(*COUNTS, *NUMBERS, *LISTS, *NUMBERED, "cache_events"),
+        *(*COUNTS, *NUMBERS, *LISTS, *NUMBERED, "cache_events", "masks", "group_free_blocks"),
     } == FIELDS
 
 

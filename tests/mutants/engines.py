@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from schedproof.gate.corpus.folder import max_steps, seed_corpus, shortest_first
 from schedproof.gate.files.scenario_file import scenario_json, scenario_of
 from schedproof.gate.judging.profiles import PROFILES
+from schedproof.gate.targets.scales import scales_of
 from schedproof.model.errors import InputError
 from schedproof.model.faults import ConfigRefused
 from schedproof.model.scenario import Scenario
@@ -23,6 +24,7 @@ from schedproof.properties.checking.replay import replay
 from schedproof.properties.rules.registry import LOCKSTEP, NEVER_CRASHES, applies
 from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Search, SearchOptions
+from schedproof.properties.search.workloads import workloads
 from schedproof.properties.shrinking.shrink import shrink
 from schedproof.solver.exploration.exploration import Exploration, ExploreOptions
 from schedproof.solver.systems import explored_systems
@@ -121,6 +123,24 @@ def by_hypothesis(
             return "hypothesis", right, seconds, how
         runs += search.runs
     return "hypothesis", False, time.monotonic() - began, f"not in {runs} runs"
+
+
+def by_workloads(fault: Fault, target: Any) -> Answer:
+    """Found if the fault's rule is the first that a run of its workload breaks."""
+    began, scale = time.monotonic(), [*scales_of(fault.system).scales.values()][-1]
+    drawn = workloads(
+        *(fault.system, fault.revision, fault.workload, scale, {}),
+        seed=0,
+        number=PROFILES["ci"].workloads,
+    )
+    rules, number = rules_for(fault, alone=False), 0
+    for number, scenario in enumerate(drawn, start=1):
+        broken = [found.rule for found in replay(target, scenario, rules).broken]
+        new = [rule for rule in broken if rule not in fault.known]
+        if new:
+            how = f"{number} runs" if new[0] == fault.rule else f"named {new[0]} first"
+            return "workloads", new[0] == fault.rule, time.monotonic() - began, how
+    return "workloads", False, time.monotonic() - began, f"not in {number} runs"
 
 
 def by_explorer(fault: Fault) -> Answer:

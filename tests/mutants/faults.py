@@ -69,6 +69,7 @@ class Fault:
         excused: by engine that cannot find it, the reason.
         open: why the document allows the change, so that no rule need find it.
         hole: why no rule sees it.
+        workload: the shape of workload that reaches the fault, where no smaller run does.
     """
 
     system: str
@@ -85,6 +86,7 @@ class Fault:
     excused: Mapping[str, str] = field(default_factory=dict)
     open: str = ""
     hole: str = ""
+    workload: str = ""
 
     @property
     def label(self) -> str:

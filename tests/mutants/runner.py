@@ -99,6 +99,8 @@ def judge(fault: Fault, quick: bool) -> tuple[Answer, ...]:
 def ask(engines: Any, fault: Fault, target: Any, quick: bool) -> tuple[Answer, ...]:
     """Ask the engines that can find a fault. `quick`: judge by its rule alone, the seed corpus
     first, until an engine finds it."""
+    if fault.workload:
+        return (Answer(*engines.by_workloads(fault, target)),)
     explores = engines.explorable(fault)
     if quick:
         short = [partial(engines.by_seeds, fault, target)]

@@ -82,7 +82,8 @@ def fakes(explores=True, **detected):
 
         return answer
 
-    named = {f"by_{name}": engine(name) for name in ("seeds", "hypothesis", "explorer")}
+    names = ("seeds", "hypothesis", "explorer", "workloads")
+    named = {f"by_{name}": engine(name) for name in names}
     return SimpleNamespace(explorable=lambda fault: explores, **named), calls
 
 
@@ -289,3 +290,18 @@ def test_every_fault_every_formula_and_the_witnesses_are_judged():
     } <= {*names}
     bugs = [args for _, args in tasks(["known-bugs"], False)]
     assert len(bugs) == sum(bool(fault.bug) for system in SYSTEMS for fault in mutants_of(system))
+
+
+def test_a_fault_that_needs_a_workload_is_sought_by_its_workload_only():
+    fault = Fault("spyre", "", rule="SPY-R22", workload="crowd")
+    for quick in (True, False):
+        engines, called = fakes(workloads=True, hypothesis=True)
+        assert [answer.engine for answer in ask(engines, fault, None, quick)] == ["workloads"]
+        assert called == ["workloads"]
+
+
+@pytest.mark.parametrize(("workload", "found"), [("brim", True), ("idle", False)])
+def test_a_fault_of_size_is_found_by_its_workload_and_not_by_another(workload, found):
+    right = next(fault for fault in mutants_of("nano_vllm") if fault.workload == "brim")
+    [answer] = judge(Fault(**{**vars(right), "workload": workload}), quick=False)
+    assert answer.detected is found

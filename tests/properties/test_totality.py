@@ -56,6 +56,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
         },
     ),
     "left_pad_blocks": st.dictionaries(IDS, st.integers(-3, 9)),
+    "masks": st.dictionaries(IDS, st.lists(st.none() | st.integers(-1, 9), max_size=4)),
+    "grammars": st.dictionaries(IDS, COUNTS),
     "finished": st.dictionaries(IDS, REASONS),
 }
 

@@ -69,9 +69,10 @@ PROTOCOL_FIELDS = {
     "encoder_inputs",
     "encoder_dropped",
     "group_blocks",
+    "group_free_blocks",
     "sent",
     "completes",
-    *("deferred", "handed_over", "over", "cache_events"),
+    *("deferred", "handed_over", "over", "cache_events", "masks", "grammars"),
 }
 
 GOOD = """

@@ -15,7 +15,7 @@ def numbered(prefix, last, width=2):
 
 ROWS = {
     "vllm": [
-        *(*numbered("V1-R", 49), *numbered("V1-R", 58)[50:], *numbered("V1-R", 63)[60:]),
+        *numbered("V1-R", 66),
         *(
             *numbered("V1-R", 75)[69:],
             *numbered("V1-R", 88)[85:],
@@ -27,7 +27,7 @@ ROWS = {
     "nano_vllm": numbered("NAN-R", 48),
     "llmservingsim": [*numbered("LSS-R", 36), "LSS-P01", "LSS-P03"],
 }
-CHECKED = {"vllm": 95, "nano_vllm": 25, "llmservingsim": 29}
+CHECKED = {"vllm": 101, "nano_vllm": 25, "llmservingsim": 29}
 # What nothing else can show: line numbers, a refuted claim; a key, the model runner's, bytes,
 # another system, a boundary; the pipeline's traces.
 NOTHING_STANDS_IN = {

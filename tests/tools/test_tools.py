@@ -22,8 +22,13 @@ from schedproof.tools.mutation import proof_score, small_runs, times
 from schedproof.tools.pages import table_in
 from schedproof.tools.proofs import ASKED, JOIN, LEMMAS, LIMIT, PAGE, TOOL
 
-# Programs that an attack starts.
-PARTS = {"tools/hostile/bad_target.py", "tools/hostile/installer.py", "tools/__main__.py"}
+# Programs that a tool starts.
+PARTS = {
+    "tools/hostile/bad_target.py",
+    "tools/hostile/installer.py",
+    "tools/mutation/pytest_server.py",
+    "tools/__main__.py",
+}
 TOOLS = {
     name: path
     for path in sources("tools")

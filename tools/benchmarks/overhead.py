@@ -247,7 +247,7 @@ def clocks(target: Target) -> Callable[[Callable[[], object]], Spent]:
 
     def cpu() -> float:
         other = process()
-        return time.process_time() + (0.0 if other is None else _cpu_of(other))
+        return time.process_time() + (0.0 if other is None else cpu_of(other))
 
     def spent(work: Callable[[], object]) -> Spent:
         used_before, cpu_before, before = process(), cpu(), time.perf_counter()
@@ -261,7 +261,7 @@ def clocks(target: Target) -> Callable[[Callable[[], object]], Spent]:
     return spent
 
 
-def _cpu_of(process: int) -> float:
+def cpu_of(process: int) -> float:
     """Return the CPU seconds that all threads of a process have used so far.
 
     Raises:

@@ -280,7 +280,7 @@ def run_worst(search: VolumeSearch, objective: Objective) -> int:
         why = str(error)
     if known is None or not known.exact:
         between = f"between {known.reached} and {known.at_most}: " if known else ""
-        search.say(f"inconclusive: {between}{why}; --time-limit allows more")
+        search.say(f"inconclusive: {between}{why}")
     if known is None:
         return INCONCLUSIVE
     code = _report_worst(search, objective, known)

@@ -2,6 +2,7 @@
 
 from ..scales import POOL, GateScales
 
+WINDOW = [{"kind": "full"}, {"kind": "sliding_window", "window": 16, "num_blocks": 64}]
 SCALES = GateScales(
     scales={"small": {"block_size": 2}, "short": {"block_size": 16}, "tight": {"block_size": 16}},
     plain={
@@ -27,6 +28,7 @@ SCALES = GateScales(
         {"early_completions": 1, "pipeline_parallel_size": 2},
         {"early_completions": 1, "async_scheduling": True},
         {"num_speculative_tokens": 2},
+        {"kv_groups": WINDOW, **POOL},
         {"kv_connector": True},
         {"kv_load_failure_policy": "fail", "kv_connector": True},
     ),

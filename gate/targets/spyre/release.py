@@ -4,10 +4,12 @@ import functools
 import importlib
 import importlib.util
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .. import scheduler_class
+from ..overrides import Override, overrides
 from ..protocol_checks import RefusedError
 from ..release_adapter import StartUp, checked_start
 from ..vllm import start_up
@@ -32,6 +34,7 @@ class Release:
     envs: Any
     platform: Any
     scheduler_class: Any
+    overrides: Sequence[Override]
     runner_class: Any
     defaults: dict[str, Any]
 
@@ -63,15 +66,16 @@ def load_release() -> Release:
     _make_starts_cheap()
     envs = importlib.import_module(f"{package}.envs")
     interleaves = envs.environment_variables.get(prefix + INTERLEAVE)
+    own = importlib.import_module(f"{package}.v1.core.scheduler").ChunkedPrefillSpyreScheduler
+    chosen = scheduler_class.chosen_class(own)
     return Release(
         name=name,
         version=version_of(name),
         prefix=prefix,
         envs=envs,
         platform=platform,
-        scheduler_class=scheduler_class.chosen_class(
-            importlib.import_module(f"{package}.v1.core.scheduler").ChunkedPrefillSpyreScheduler
-        ),
+        scheduler_class=chosen,
+        overrides=overrides(chosen, scheduler_class.own_class(chosen, own)),
         runner_class=importlib.import_module(
             f"{package}.v1.worker.spyre_model_runner"
         ).ChunkedPrefillModelRunner,

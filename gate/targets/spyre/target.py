@@ -298,7 +298,8 @@ class SpyreTarget(HostedTarget):
         engine = SpyreEngine(release, config)
         title = scheduler_class.title(release.name, release.version)
         observes = observed_fields(engine)
-        return Hosted(engine, *title, observes, release.defaults, engine.start_up)
+        described = (*title, observes, release.defaults, engine.start_up)
+        return Hosted(engine, *described, overrides=release.overrides)
 
     def admit(self, engine: SpyreEngine, request: protocol_checks.CheckedRequest) -> None:
         check_admissible(engine, request.output.id, len(request.prompt), request.max_tokens)

@@ -10,7 +10,9 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..protocol_checks import FIRST_TOKEN, Output
+from ..protocol_checks import Output
+from .grammars import Grammars
+from .in_flight import Flight
 from .offline import MODEL
 
 PER_BATCH_SIZE = "num_speculative_tokens_per_batch_size"
@@ -76,7 +78,7 @@ class Drafts:
     def forget(self, name: str) -> None:
         self._verified.pop(name, None)
 
-    def propose(self, scheduler: Any, decision: Any, output: Any) -> None:
+    def propose(self, scheduler: Any, flight: Flight, grammars: Grammars) -> None:
         """Propose drafts for every request that gets a token from a decision.
 
         The workers do everything in order. So the engine core may fetch the drafts of the newest
@@ -84,13 +86,16 @@ class Drafts:
         """
         if not self.count:
             return
-        names = [
-            name
+        output = flight.output
+        sampled = {
+            name: len(tokens)
             for name, tokens in zip(output.req_ids, output.sampled_token_ids, strict=True)
             if tokens
+        }
+        count = flight.decision.num_spec_tokens_to_schedule if self._is_dynamic else self.count
+        drafts = [
+            grammars.drafts(name, flight.first[name] + tokens, count)
+            for name, tokens in sampled.items()
         ]
-        count = decision.num_spec_tokens_to_schedule if self._is_dynamic else self.count
-        drafts = importlib.import_module("vllm.v1.outputs").DraftTokenIds(
-            names, [[FIRST_TOKEN] * count for _ in names]
-        )
-        scheduler.update_draft_token_ids(drafts)
+        proposed = importlib.import_module("vllm.v1.outputs").DraftTokenIds([*sampled], drafts)
+        scheduler.update_draft_token_ids(proposed)

@@ -67,7 +67,11 @@ def features(config: Mapping[str, Any], request: CheckedRequest) -> list[Any]:
         place = inputs.PlaceholderRange(offset=segment.start, length=segment.length)
         specs.append(
             inputs.MultiModalFeatureSpec(
-                data=None, modality="image", identifier=segment.stream, mm_position=place
+                # Nothing reads the data; a release sends it to its workers or leaves it out.
+                data={},
+                modality="image",
+                identifier=segment.stream,
+                mm_position=place,
             )
         )
     return specs

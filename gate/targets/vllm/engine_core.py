@@ -5,11 +5,11 @@ aborts is in `target` and `in_flight`.
 """
 
 import importlib
-from collections.abc import Mapping
 from typing import Any
 
-from ..protocol_checks import FIRST_TOKEN
 from . import grammars
+from .grammars import Grammars
+from .in_flight import Flight
 
 
 def decide(scheduler: Any) -> Any:
@@ -20,18 +20,32 @@ def decide(scheduler: Any) -> Any:
     return scheduler.schedule()
 
 
-def constrain(scheduler: Any, decision: Any, proposed: Mapping[str, int] | None = None) -> None:
+def sleeps(scheduler: Any) -> bool:
+    """Return whether the engine core, if no decision is in flight, sleeps until a request arrives,
+    and so reads no results of the worker's loads and sends.
+
+    Earlier releases say that they have no requests although blocks are still being sent. This is
+    not modelled: for these releases, return False.
+    """
+    knows_of_sends = "connector" in type(scheduler).has_finished_requests.__code__.co_names
+    return knows_of_sends and not scheduler.has_requests()
+
+
+def constrain(scheduler: Any, flight: Flight, own: Grammars, waited: bool) -> None:
     """Let the scheduler make the masks of the tokens that grammars allow.
 
-    If the masks depend on tokens in flight, the engine core first waits for these. It then also
-    lets the scheduler check the drafts, which so far only the worker knows: `proposed` is their
-    number for each request.
+    If the masks depend on tokens in flight, the engine core has `waited` for these. It then also
+    lets the scheduler check the drafts, which so far only the worker knows.
     """
+    decision = flight.decision
     if not getattr(decision, "has_structured_output_requests", False):
         return
-    if proposed:
-        drafts = [[FIRST_TOKEN] * count for count in proposed.values()]
-        tokens = importlib.import_module("vllm.v1.outputs").DraftTokenIds([*proposed], drafts)
+    if waited and flight.drafts:
+        scheduled = decision.scheduled_spec_decode_tokens
+        names = [name for name in flight.drafts if name not in own.lost]
+        drafts = [own.drafts(name, flight.first[name], len(scheduled[name])) for name in names]
+        tokens = importlib.import_module("vllm.v1.outputs").DraftTokenIds(names, drafts)
         scheduler.update_draft_token_ids_in_output(tokens, decision)
     grammars.provide_masks(scheduler.structured_output_manager)
-    scheduler.get_grammar_bitmask(decision)
+    if (output := scheduler.get_grammar_bitmask(decision)) is not None:
+        own.read(decision, flight, output)

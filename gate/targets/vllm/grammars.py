@@ -1,37 +1,180 @@
-"""Grammars that take as many steps to compile as a scenario prescribes, and then allow any token.
+"""Grammars that take as many steps to compile as a scenario prescribes, and then allow the scripted
+output of their request.
 
-Source: StructuredOutputManager.grammar_init, which stores the `Future` of the grammar in a request
-before the scheduler sees it.
+The grammars are objects of the release's own class for its default library, xgrammar; only the
+library's matcher is replaced. The masks are read by the function with which the worker applies
+them.
+
+Source: StructuredOutputManager, which makes the masks, and whose `grammar_init` stores the `Future`
+of the grammar in a request before the scheduler sees it; XgrammarGrammar; apply_grammar_bitmask.
 """
 
-import functools
 import importlib
+from collections.abc import Mapping
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
+from ..protocol_checks import FIRST_TOKEN, VOCABULARY, CheckedRequest, Output, stream_tokens
+from .in_flight import Flight, Flights
+
 KEY = "structured_outputs"
+MISFIT = 0  # a draft that fits no grammar
+ANY = -1  # both numbers of a mask that allows every token
+OTHER = -1  # reported for a mask that was not made from the request's own grammar
+
+Masks = dict[str, list[int | None]]
+
+
+class Matcher:
+    """Stands in for xgrammar's state of a grammar. It accepts the request's output, and drafts that
+    were made for the same place, until the grammar ends.
+
+    A mask contains the number of the matcher and how many tokens it has accepted.
+    """
+
+    def __init__(self, number: int, request: CheckedRequest) -> None:
+        self.number = number
+        self.tokens: list[int] = []
+        self._output: Output = request.output
+        self._ends, self._drafts = request.grammar_ends, request.grammar_drafts
+
+    def accept_token(self, token: int) -> bool:
+        place = len(self.tokens)
+        accepts = token in (self._output.token(place), fitting_draft(place))
+        if self.is_terminated() or not accepts:
+            return False
+        self.tokens.append(token)
+        return True
+
+    def rollback(self, tokens: int) -> None:
+        del self.tokens[len(self.tokens) - tokens :]
+
+    def is_terminated(self) -> bool:
+        return self._ends is not None and len(self.tokens) >= self._ends
+
+    def fill_next_token_bitmask(self, masks: Any, row: int) -> None:
+        masks[row, 0], masks[row, 1] = self.number, len(self.tokens)
+
+    def reset(self) -> None:
+        self.tokens = []
+
+    def fitting(self, place: int, drafts: int) -> int:
+        """Return how many drafts fit that follow the first `place` tokens of the output."""
+        if self._drafts:
+            drafts = min(drafts, self._drafts[place % len(self._drafts)])
+        return drafts if self._ends is None else max(min(drafts, self._ends - place), 0)
+
+
+def fitting_draft(place: int) -> int:
+    return stream_tokens("draft", 1, place)[0]
 
 
 class Grammars:
-    """The grammars that are being compiled, with the number of steps left."""
+    """The grammars of all requests, and the number of steps left until each is compiled."""
 
     def __init__(self) -> None:
-        self._left: list[tuple[int, Future[Any], bool]] = []
+        self._left: list[tuple[int, Future[Any], Any]] = []
+        self._matchers: dict[str, Matcher] = {}
+        self._made = 0
+        self.masks: Masks = {}  # the masks of the last decision
+        self.lost: set[str] = set()  # requests whose drafts do not reach the scheduler
 
-    def compile(self, request: Any, steps: int, fails: bool) -> None:
-        """Let the request wait for its grammar for this many steps. If `fails`, the compilation
-        then raises an error."""
+    def compile(self, own: Any, request: CheckedRequest) -> None:
+        """Let the request wait for its grammar, which may turn out to be invalid."""
         grammar: Future[Any] = Future()
-        request.structured_output_request.grammar = grammar
-        self._left.append((steps, grammar, fails))
+        own.structured_output_request.grammar = grammar
+        compiled: Any = RuntimeError("the grammar is invalid")
+        if not request.grammar_fails:
+            matcher = Matcher(self._made, request)
+            module: Any = importlib.import_module("vllm.v1.structured_output.backend_xgrammar")
+            compiled = module.XgrammarGrammar(VOCABULARY, matcher, None)
+            self._matchers[request.output.id] = matcher
+            self._made += 1
+        self._left.append((request.grammar_steps, grammar, compiled))
+
+    def forget(self, name: str) -> None:
+        self._matchers.pop(name, None)
 
     def step(self) -> None:
-        for steps, grammar, fails in self._left:
-            if not steps and fails:
-                grammar.set_exception(RuntimeError("the grammar is invalid"))
+        self.masks, self.lost = {}, set()
+        for steps, grammar, compiled in self._left:
+            if not steps and isinstance(compiled, RuntimeError):
+                grammar.set_exception(compiled)
             elif not steps:
-                grammar.set_result(_any_token()())
-        self._left = [(steps - 1, grammar, fails) for steps, grammar, fails in self._left if steps]
+                grammar.set_result(compiled)
+        self._left = [(steps - 1, *others) for steps, *others in self._left if steps]
+
+    def accepted(self, names: Mapping[str, Any]) -> dict[str, int]:
+        """Return how many tokens the grammar of each of these requests has accepted."""
+        return {name: len(self._matchers[name].tokens) for name in names if name in self._matchers}
+
+    def verified(self, flight: Flight, before: Flights) -> Flight:
+        """Return a decision made ahead, with the number of drafts that the worker may accept.
+
+        These drafts are on the worker, which hands those of its last decision to the scheduler.
+        Some releases tell the worker how many drafts the scheduler has checked.
+        """
+        tells = "num_acceptable_drafts" in _output_class().__annotations__
+        drafts = dict(flight.drafts)
+        for name in drafts.keys() & self._matchers.keys():
+            drafts[name] = self._matchers[name].fitting(flight.first[name], drafts[name])
+            if not before.tokens_in_flight(name):
+                self.lost.add(name)
+                drafts[name] = 0 if tells else drafts[name]
+        return flight._replace(drafts=drafts)
+
+    def drafts(self, name: str, place: int, count: int) -> list[int]:
+        """Return the drafts that a drafter proposes after the first `place` tokens of an output."""
+        if name not in self._matchers:
+            return [FIRST_TOKEN] * count
+        fitting = self._matchers[name].fitting(place, count)
+        tokens = [fitting_draft(place + number) for number in range(fitting)]
+        return tokens + [MISFIT] * (count - fitting)
+
+    def read(self, decision: Any, flight: Flight, output: Any) -> None:
+        """Keep the masks that the worker applies to each token that it may sample."""
+        rows, applied = _apply(decision, output)
+        self.masks, row = {}, 0
+        for name in decision.num_scheduled_tokens:
+            if row in applied:
+                last = row + 1 + flight.drafts.get(name, 0)
+                own = self._matchers[name].number if name in self._matchers else None
+                self.masks[name] = [
+                    None if number == ANY else place if number == own else OTHER
+                    for number, place in rows[row:last]
+                ]
+            row += 1 + len(decision.scheduled_spec_decode_tokens.get(name, ()))
+
+
+def _apply(decision: Any, output: Any) -> tuple[list[list[int]], set[int]]:
+    """Let the worker apply the masks of a decision to a batch in the order of the decision. Return
+    a mask for each row of the batch, and the rows to which masks are applied."""
+    torch: Any = importlib.import_module("torch")
+    worker: Any = importlib.import_module("vllm.v1.structured_output.utils")
+    drafts = decision.scheduled_spec_decode_tokens
+    names = list(decision.num_scheduled_tokens)
+    tokens = sum(1 + len(drafts.get(name, ())) for name in names)
+    found: list[tuple[Any, Any]] = []
+
+    def keep(_: Any, masks: Any, indices: Any) -> None:
+        found.append((masks, indices))
+
+    replaced = {"xgr": worker.xgr, "PIN_MEMORY": getattr(worker, "PIN_MEMORY", False)}
+    worker.xgr = SimpleNamespace(apply_token_bitmask_inplace=keep)
+    worker.PIN_MEMORY = False  # there is no accelerator that could read such memory
+    try:
+        batch = SimpleNamespace(req_ids=names)
+        worker.apply_grammar_bitmask(decision, output, batch, torch.zeros(tokens, 1))
+    finally:
+        for name, value in replaced.items():
+            setattr(worker, name, value)
+    masks, indices = found[0]
+    return masks.tolist(), {*(range(tokens) if indices is None else indices)}
+
+
+def _output_class() -> Any:
+    return importlib.import_module("vllm.v1.core.sched.output").GrammarOutput
 
 
 def ask_for(taken: Any) -> None:
@@ -39,42 +182,15 @@ def ask_for(taken: Any) -> None:
     taken.sampling_params.structured_outputs = params(regex=".*")
 
 
-class Masks:
-    """Stands in for the library that compiles grammars. Its masks forbid nothing."""
+class Backend:
+    """Stands in for the library that compiles grammars. Its masks have room for the numbers of a
+    `Matcher`."""
 
     def allocate_token_bitmask(self, rows: int) -> Any:
         torch: Any = importlib.import_module("torch")
-        return torch.full((rows, 1), -1, dtype=torch.int32)
+        return torch.full((rows, 2), ANY, dtype=torch.int32)
 
 
 def provide_masks(manager: Any) -> None:
     if manager.backend is None:
-        manager.backend = Masks()
-
-
-@functools.cache
-def _any_token() -> Any:
-    types: Any = importlib.import_module("vllm.v1.structured_output.backend_types")
-
-    class AnyToken(types.StructuredOutputGrammar):  # type: ignore[misc]
-        """A grammar that allows any text."""
-
-        def accept_tokens(self, request_id: str, tokens: list[int]) -> bool:
-            return True
-
-        def validate_tokens(self, tokens: list[int]) -> list[int]:
-            return tokens
-
-        def rollback(self, num_tokens: int) -> None:
-            """Do nothing."""
-
-        def fill_bitmask(self, bitmask: Any, batch_index: int) -> None:
-            """Do nothing."""
-
-        def is_terminated(self) -> bool:
-            return False
-
-        def reset(self) -> None:
-            """Do nothing."""
-
-    return AnyToken
+        manager.backend = Backend()

@@ -14,10 +14,12 @@ from typing import Any, NamedTuple
 
 from ..protocol_checks import refuse
 
+RUNNER = "use_v2_model_runner"
 KEYS = (
     "async_scheduling",
     "pipeline_parallel_size",
     "early_completions",
+    RUNNER,
 )  # absent if every step completes at once
 
 
@@ -31,6 +33,8 @@ def check(config: Mapping[str, Any]) -> None:
 
 def depth(config: Mapping[str, Any]) -> int:
     stages = int(config.get("pipeline_parallel_size", 1))
+    if config.get("async_scheduling") and config.get(RUNNER):
+        return stages + 1
     return max(stages, 2) if config.get("async_scheduling") else stages
 
 
@@ -60,6 +64,10 @@ class Flights:
         self._early, self._in_a_row = early, 0
         self._queue: deque[Flight] = deque()
         self._known: dict[str, int] = {}  # how many tokens of each request the worker knows
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._queue
 
     def known(self, name: str, request: Any, joins: bool) -> int:
         """Return how many tokens of a request the worker knows. A request that joins the batch

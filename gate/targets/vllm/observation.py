@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ..release_adapter import ids, kind_of, outputs
-from . import cache_events, encoder, groups, sessions, worker
+from . import cache_events, encoder, grammars, groups, sessions, worker
 from .drafts import Drafts, count_drafts
 from .in_flight import Flight, Flights, depth
 
@@ -17,6 +17,7 @@ class SchedulerView:
         self.config = config
         self.flights = Flights(depth(config), config.get("early_completions", 0))
         self.drafts = Drafts(config)
+        self.grammars = grammars.Grammars()
         # For each request: the cached tokens found at its last admission, and the parts of its
         # prompt that the encoder computes.
         self.hits: dict[str, int] = {}
@@ -49,7 +50,8 @@ class SchedulerView:
             for name in first
             if name in drafts
         }
-        return Flight(decision, None, first, proposed)
+        flight = Flight(decision, None, first, proposed)
+        return self.grammars.verified(flight, self.flights) if ahead else flight
 
     def blocks(self) -> dict[str, list[int]]:
         """Return the physical blocks of every request that holds any.
@@ -132,6 +134,8 @@ def observed_fields(engine: SchedulerView) -> list[str]:
         fields.append("group_blocks")
     if engine.published is not None:
         fields.append("cache_events")
+    if engine.config.get(grammars.KEY):
+        fields += ["masks", "grammars"]
     return fields
 
 
@@ -170,7 +174,7 @@ def look_at(engine: SchedulerView, before: dict[str, int], decision: Any) -> Dec
     # cached.
     engine.hits |= {name: start[name] for name in scheduled if name not in before}
     seen = encoder.encoder_fields(decision, engine.encoded)
-    sent = worker.message_to_worker(engine.scheduler, decision)
+    sent = worker.message_to_worker(engine.scheduler, decision, engine.encoded)
     return Decided(kind_of(decodes), scheduled, preempted, seen, sent)
 
 
@@ -240,6 +244,9 @@ def observe(
         seen["group_blocks"] = engine.group_blocks(seen["blocks"])
     if engine.published is not None:
         seen["cache_events"] = engine.published.take(completes)
+    if engine.config.get(grammars.KEY):
+        seen["masks"] = engine.grammars.masks
+        seen["grammars"] = engine.grammars.accepted(seen["emitted"])
     for name in seen["finished"]:
         if name not in engine.requests:  # unless a new request has taken over the id
             engine.forget(name)

@@ -318,6 +318,7 @@ def config_of(scheduler: Any) -> dict[str, Any]:
             bool(getattr(options, "long_prefill_token_threshold_adaptive", False)),
             False,
         ),
+        "use_v2_model_runner": (bool(getattr(scheduler, "use_v2_model_runner", False)), False),
         "prefill_schedule_interval": (getattr(scheduler, "local_prefill_interval", 1), 1),
     }
     return {

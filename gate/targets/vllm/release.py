@@ -5,18 +5,20 @@ import importlib
 import importlib.util
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .. import scheduler_class
+from ..overrides import Override, overrides
 from ..protocol_checks import RefusedError, refuse
 from ..release_adapter import StartUp, checked_start
-from . import cache_events, grammars, groups, sessions, start_up
+from . import cache_events, grammars, groups, model_runner, sessions, start_up
 from .drafts import KEYS as DRAFT_KEYS
 from .drafts import Ranges, drafter, speculative_config
 from .encoder import KEYS as ENCODER_KEYS
 from .encoder import check_derived
+from .in_flight import RUNNER
 from .loads import IN_STEP
 from .offline import engine_config, imports_kept, prepare_environment, version_of
 
@@ -30,7 +32,7 @@ NOT_OPTIONS = frozenset(
     {
         *("num_blocks", "early_completions", "kv_connector", "kv_load_failure_policy"),
         *("cache_partitions", "reused_ids", IN_STEP, grammars.KEY, sessions.KEY),
-        *(*DRAFT_KEYS, *ENCODER_KEYS, groups.KEY, cache_events.KEY),
+        *(*DRAFT_KEYS, *ENCODER_KEYS, groups.KEY, cache_events.KEY, RUNNER),
     }
 )
 # Options of vLLM's scheduler whose defaults are the same on all hardware.
@@ -51,11 +53,12 @@ WITHOUT_OPTION = {
 @dataclass(frozen=True)
 class Release:
     """An imported release: its name and version, its options, and the class that the target
-    runs."""
+    runs, with the methods of the release that this class overrides."""
 
     version: str
     options: frozenset[str]
     scheduler_class: Any
+    overrides: Sequence[Override] = ()
 
     def __str__(self) -> str:
         return f"vllm {self.version}"
@@ -74,10 +77,12 @@ def load_release() -> Release:
     arguments = importlib.import_module("vllm.engine.arg_utils").EngineArgs
     own = importlib.import_module("vllm.v1.core.sched.scheduler").Scheduler
     importlib.import_module("torch").set_num_threads(1)
+    chosen = scheduler_class.chosen_class(own)
     return Release(
         version_of("vllm"),
         frozenset(arguments.__dataclass_fields__),
-        scheduler_class.chosen_class(own),
+        chosen,
+        overrides(chosen, scheduler_class.own_class(chosen, own)),
     )
 
 
@@ -121,15 +126,20 @@ def configure(release: Release, config: Mapping[str, Any]) -> tuple[Any, StartUp
         policy = config.get("kv_load_failure_policy", "recompute") if loads else None
         mamba = groups.has_mamba(config)
         events = cache_events.are_published(config)
-        vllm_config = cached_config(drafter(config), policy, mamba, events, **options)
+        second = model_runner.choose(release, config)
+        chosen = (drafter(config), policy, mamba)
+        vllm_config = cached_config(*chosen, events, second, **options)
         if events and len(groups.kinds(config)) > 1:
-            without = cached_config(drafter(config), policy, mamba, **options)
+            without = cached_config(*chosen, False, second, **options)
             cache_events.check_groups(release, config, vllm_config, without)
     except (ValueError, AssertionError, NotImplementedError) as error:
         raise _refusal(release, config, error) from error
     _check_honoured(release, config, vllm_config)
+    model_runner.check(release, config, vllm_config)
     try:
-        planned = _planning(drafter(config), policy, groups.kinds(config), events, **options)
+        planned = _planning(
+            drafter(config), policy, groups.kinds(config), events, second, **options
+        )
     except PARTS_MISSING as error:
         return vllm_config, StartUp(None, f"{release}: {start_up.CHECK} cannot be run: {error}")
 
@@ -156,10 +166,11 @@ def _planning(
     policy: str | None,
     kinds: tuple[groups.Kind, ...],
     events: bool,
+    second: bool,
     **options: Any,
 ) -> str | None:
     mamba = any(kind == groups.MAMBA for kind, *_ in kinds)
-    vllm_config = cached_config(drafts, policy, mamba, events, **options)
+    vllm_config = cached_config(drafts, policy, mamba, events, second, **options)
     specs = groups.specs(kinds, vllm_config.cache_config, drafts[1] if drafts else 0)
     return start_up.refusal(vllm_config, specs)
 
@@ -170,12 +181,15 @@ def cached_config(
     policy: str | None = None,
     mamba: bool = False,
     events: bool = False,
+    second: bool = False,
     **options: Any,
 ) -> Any:
     """Return vLLM's configuration with these options, and with vLLM's defaults for all others.
 
     If a `policy` for failed loads is given, the configuration has a connector. With `mamba`, it is
     the configuration of a model with Mamba layers; with `events`, routers are told what is cached.
+    `second` says which model runner was chosen (`model_runner.choose`): vLLM checks the options for
+    it.
     """
     if drafts is not None:
         options["speculative_config"] = speculative_config(*drafts)

@@ -12,6 +12,8 @@ from ....properties.vllm import (
     MAMBA_LAYERS,
     PREFILL_INTERVALS,
     REPORTED_HITS,
+    V2_AHEAD_IN_STAGES,
+    V2_WITHOUT_LOOKAHEAD,
     WITH_THE_NULL_BLOCK,
 )
 from ....spec.systems import SYSTEMS
@@ -63,11 +65,14 @@ SCALES = GateScales(
         {"structured_outputs": True},
         {"streaming_inputs": True},
         {"kv_cache_events": "incremental"},
+        {"use_v2_model_runner": True},
     ),
     kinds={
         WITH_THE_NULL_BLOCK: {"block_size": 16, "num_blocks": 4, "max_model_len": 80},
         ANY_LENGTH: {"block_size": 16, "num_blocks": 4, "max_model_len": 128},
         AHEAD_IN_STAGES: {"async_scheduling": True, "pipeline_parallel_size": 3},
+        V2_AHEAD_IN_STAGES: {**ASYNC, "pipeline_parallel_size": 2, "use_v2_model_runner": True},
+        V2_WITHOUT_LOOKAHEAD: {"num_speculative_tokens": 2, "use_v2_model_runner": True},
         MAMBA_LAYERS: MAMBA,
         CIRCULAR_BUFFERS: {"kv_groups": [{"kind": "full"}, {"kind": "circular_buffer"}]},
         LATER_LIMITS: {"max_num_active_seqs": 1},
@@ -89,6 +94,10 @@ SCALES = GateScales(
         Configuration("asynchronous, fast worker", {**ASYNC, "early_completions": 2}),
         Configuration("pipeline of three", {"pipeline_parallel_size": 3}),
         Configuration("asynchronous, pipeline of three", {**ASYNC, "pipeline_parallel_size": 3}),
+        Configuration(
+            "asynchronous, pipeline of two, V2 model runner",
+            {**ASYNC, "pipeline_parallel_size": 2, "use_v2_model_runner": True},
+        ),
         Configuration("connector", CONNECTOR),
         Configuration("connector, asynchronous", {**CONNECTOR, **ASYNC}),
         Configuration(

@@ -69,7 +69,6 @@ class VllmEngine(SchedulerView):
         self._loads = self.scheduler.connector.loads if config.get("kv_connector") else None
         if self._loads is not None:
             self._loads.in_step = bool(config.get(IN_STEP))
-        self.grammars = grammars.Grammars()
         sending = sessions.Sending(self._turn, self._end_of_session, self.scheduler.add_request)
         self.sessions = sessions.Sessions(sending)
         self._outputs: dict[str, Output] = {}
@@ -92,12 +91,12 @@ class VllmEngine(SchedulerView):
         self._arrivals += 1
         taken.resumable = bool(request.turns)
         cache_events.ask_for(taken, self.config)
-        has_grammar = request.grammar_steps or request.grammar_fails
-        if has_grammar:
+        if request.has_grammar:
             grammars.ask_for(taken)
         own = self._request_class.from_engine_core_request(taken, self._hasher)
-        if has_grammar:
-            self.grammars.compile(own, request.grammar_steps, request.grammar_fails)
+        self.grammars.forget(name)
+        if request.has_grammar:
+            self.grammars.compile(own, request)
         self.scheduler.add_request(own)
         self._outputs[name] = request.output
         self.flights.drop({name})  # drop results that belong to an earlier request with the same id
@@ -161,6 +160,13 @@ class VllmEngine(SchedulerView):
 
     def control(self, kind: str) -> bool:
         return carry_out(self, kind)
+
+    @property
+    def sleeps(self) -> bool:
+        """Whether the engine core sleeps. Without a connector, this makes no difference."""
+        if self._loads is None or not self.flights.is_empty:
+            return False
+        return engine_core.sleeps(self.scheduler)
 
     def drop_results(self, names: set[str]) -> None:
         """Drop the results that decisions in flight would give to these requests."""
@@ -384,6 +390,7 @@ KEYS = {
     "prefill_schedule_interval": protocol_checks.POSITIVE,
     groups.UNIT: protocol_checks.or_null(protocol_checks.POSITIVE),
     cache_events.KEY: protocol_checks.one_of(*cache_events.MODES),
+    in_flight.RUNNER: protocol_checks.FLAG,
 }
 
 
@@ -418,7 +425,7 @@ class VllmTarget(HostedTarget):
         title = scheduler_class.title("vllm", release.version)
         observes = observed_fields(engine)
         described = (*title, observes, defaults(release), engine.start_up)
-        return Hosted(engine, *described, accepted_events(engine))
+        return Hosted(engine, *described, accepted_events(engine), release.overrides)
 
     def admit(self, engine: VllmEngine, request: protocol_checks.CheckedRequest) -> None:
         engine.add(request)
@@ -427,16 +434,19 @@ class VllmTarget(HostedTarget):
         engine.grammars.step()
         engine.sessions.step(engine.requests)
         before = look_before(engine)
+        sleeps = engine.sleeps
         decision = engine_core.decide(engine.scheduler)
         preempted = getattr(decision, "preempted_req_ids", None) or ()
-        engine.drop_results({name for name in preempted if drops_results(engine.requests[name])})
+        # A request may have been aborted since a reset preempted it.
+        live = engine.requests.keys() & preempted
+        engine.drop_results({name for name in live if drops_results(engine.requests[name])})
         decided = look_at(engine, before, decision)
         engine.blocks()  # read the blocks now, before requests end in this step
         waits = getattr(decision, "pending_structured_output_tokens", False)
-        if not waits:
-            engine_core.constrain(engine.scheduler, decision)
         flight = engine.execute(decision)
-        done = engine.flights.set_off(flight)
+        if not waits:
+            engine_core.constrain(engine.scheduler, flight, engine.grammars, waits)
+        done = None if sleeps else engine.flights.set_off(flight)
         aborted = self.abort_inside(engine)
         completion: Any = {}
         if done is not None:
@@ -444,8 +454,8 @@ class VllmTarget(HostedTarget):
             completion = engine.scheduler.update_from_output(done.decision, done.output)
             engine.drop_results(engine.sessions.turns_end(completion, engine.requests))
         if waits:
-            engine_core.constrain(engine.scheduler, decision, flight.drafts)
-        engine.drafts.propose(engine.scheduler, decision, flight.output)
+            engine_core.constrain(engine.scheduler, flight, engine.grammars, waits)
+        engine.drafts.propose(engine.scheduler, flight, engine.grammars)
         first = done.first if done else {}
         return observe(engine, decided, completion, aborted, first, done is not None)
 

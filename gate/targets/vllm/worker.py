@@ -4,13 +4,18 @@ Source: releases 0.19.1 to 0.33.0, GPUModelRunner._update_states, and the second
 finish_requests, add_requests and update_requests.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 
-def message_to_worker(scheduler: Any, decision: Any) -> dict[str, Any]:
+def message_to_worker(
+    scheduler: Any, decision: Any, encoded: Mapping[str, tuple[int, ...]]
+) -> dict[str, Any]:
     """Return the message to the worker about requests. The first model runner keeps preempted
     requests, and the scheduler tells it when they resume. The second model runner forgets them, and
     whatever it knew about a request that is sent again as a new one.
+
+    `encoded` contains the numbers of each request's encoder inputs.
     """
     cached = decision.scheduled_cached_reqs
     computed = dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
@@ -37,7 +42,28 @@ def message_to_worker(scheduler: Any, decision: Any) -> dict[str, Any]:
         told["copies"] = [[copy.src_block_id, copy.dst_block_id] for copy in copies]
     if sends_tokens(scheduler):
         told["tokens"] = known_tokens(decision)
+    if encoded:
+        told |= inputs(decision, encoded)
     return told
+
+
+def inputs(decision: Any, encoded: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    """Return the encoder inputs whose data the worker gets, and those whose data it discards."""
+    sent = {
+        request.req_id: [place for place, part in enumerate(parts) if part.data is not None]
+        for request in decision.scheduled_new_reqs
+        if (parts := request.mm_features)
+    }
+    released: dict[str, list[int]] = {}
+    # Only the second model runner of later releases.
+    for name, updates in getattr(decision, "encoder_input_updates", {}).items():
+        for place, data in updates.items():
+            (released if data is None else sent).setdefault(name, []).append(place)
+    return {
+        field: {name: [encoded[name][place] for place in places] for name, places in of.items()}
+        for field, of in (("inputs", sent), ("released", released))
+        if of or field == "inputs"
+    }
 
 
 def sends_tokens(scheduler: Any) -> bool:

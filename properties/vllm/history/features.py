@@ -63,7 +63,10 @@ class VllmFeatures(Features):
         if not partitions.are_possible(config):
             request = replace(request, cache_salt=None, lora=None)
         if not blocked.can_be(config):
-            request = replace(request, grammar_steps=0, grammar_fails=False)
+            nothing = {"grammar_ends": None, "grammar_drafts": ()}
+            request = replace(request, grammar_steps=0, grammar_fails=False, **nothing)
+        elif not speculation.drafts(config):
+            request = replace(request, grammar_drafts=())
         if not sessions.are_held(config):
             request = replace(request, turns=())
         if loads.are_synchronous(config) or loads.has_too_little(config, request):
@@ -290,7 +293,9 @@ class VllmFeatures(Features):
         if self.depth(config) > 1:
             in_flight.deliver(of(account), tokens, coming)
         if tokens and speculation.drafts(config):
-            speculation.verify(config, of(account), coming.proposed, coming.requests)
+            request, known = of(account), account.emitted - tokens
+            proposed = speculation.fitting(request, known, coming.proposed)
+            speculation.verify(config, request, proposed, coming.requests)
 
     def end(self, history: RunHistory[Any], step: Step) -> None:
         if history.aborts_inside and loads.are_made(history.config):
@@ -299,6 +304,8 @@ class VllmFeatures(Features):
             synchronous.fall_back(history, step)
         if blocked.can_be(history.config):
             blocked.step(requests_of(history.live).values())
+        if in_flight.turn(history.config):
+            in_flight.rest(requests_of(history.live).values())
         if sessions.are_held(history.config):
             live = requests_of(history.live)
             names = live.keys() - history.aborts_inside

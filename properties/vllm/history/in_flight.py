@@ -3,7 +3,7 @@
 Source: target protocol, "The step observation"; release 0.28.0, the engine core's queue of batches.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ....model.observation import Step
@@ -15,8 +15,21 @@ Config = Mapping[str, Any]
 
 
 def depth(config: Config) -> int:
+    return speculation.depth(config)
+
+
+def turn(config: Config) -> int:
+    """Return how many steps lie between two decisions that yield a token of the same request, or 0
+    if that is not limited (V1-R50)."""
     stages = speculation.stages(config)
-    return max(stages, 2) if speculation.decides_ahead(config) else stages
+    ahead = speculation.has_v2_runner(config) and speculation.decides_ahead(config)
+    return stages if ahead and stages > 1 else 0
+
+
+def rest(requests: Iterable[VllmRequestHistory]) -> None:
+    """Record that one of the steps in which requests are not scheduled is over."""
+    for request in requests:
+        request.rests = max(request.rests - 1, 0)
 
 
 def completes(history: VllmRun, step: Step) -> Collection[str]:
@@ -53,6 +66,7 @@ def record_decision(history: VllmRun, step: Step) -> Mapping[str, Coming]:
             requests[name].drafts_in_flight += coming.drafts
             ahead = speculation.decides_ahead(config)
             requests[name].drafted = speculation.drafts_after(config, decided) if ahead else 0
+            requests[name].rests = turn(config)
     over = reports(history, step)
     early = state.early + 1 if over and not _is_waited_for(history, step) else 0
     flights = (*state.flights, flight) if flight else state.flights
@@ -93,7 +107,8 @@ def _coming(config: Config, request: VllmRequestHistory | None, requests: int) -
     if not speculation.drafts(config):
         return Coming(computed=request.computed)
     drafts = speculation.drafts_computed(request, 0)
-    return Coming(drafts, min(drafts, request.drafted), request.computed, requests)
+    proposed = 0 if speculation.loses_drafts(config, request) else min(drafts, request.drafted)
+    return Coming(drafts, proposed, request.computed, requests)
 
 
 def _with_a_token(flight: Flight) -> dict[str, Coming]:
@@ -127,10 +142,12 @@ def completing_decision(history: VllmRun, step: Step) -> Flight:
 def passed_over(config: Config, request: VllmRequestHistory) -> bool:
     """Return whether a running request has nothing to compute until a token in flight arrives.
 
-    There are four possible reasons: that token is the request's last one; it fills max_model_len;
-    the next step is not decided ahead; or the tokens in flight would fill all positions if every
-    draft were correct.
+    There are five possible reasons: that token is the request's last one; it fills max_model_len;
+    the next step is not decided ahead; the tokens in flight would fill all positions if every draft
+    were correct; or it is not the request's turn (V1-R50).
     """
+    if request.rests:
+        return True
     if not request.tokens_in_flight:
         return False
     if (

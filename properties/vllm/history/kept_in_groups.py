@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 
 from ....model.observation import Step
 from ....model.pool import Content
-
 from ...history.kept_prefixes import of_partition
 from ...history.prefix_hits import caches
 from ...history.run_history import RunHistory
@@ -95,7 +94,18 @@ def still_intact(history: RunHistory[Any], step: Step, kept: Kept) -> Set[int]:
         {block for tables in shown.values() for table in tables for block in table}
         for shown in (tables_of(history.last), tables_of(step))
     )
-    return before & after
+    return (before & after).union(*_held_until_end(history, step))
+
+
+def _held_until_end(history: RunHistory[Any], step: Step) -> Iterator[Set[int]]:
+    """Yield the blocks of each request that has left in the step, without those that slid out of a
+    window before. No other request can have received them before it left."""
+    for name, tables in tables_of(history.last).items():
+        request, stays = history.live.get(name), name in (step.blocks or {})
+        if request is None or stays or name in (step.preempted or ()):
+            continue
+        for group, table in zip(every_group(history.config), tables, strict=False):
+            yield {*table[groups.first_block_read(history.config, group, request.computed) :]}
 
 
 def after(history: RunHistory[Any], step: Step, kept: Kept) -> Kept:

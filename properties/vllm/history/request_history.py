@@ -39,7 +39,9 @@ class VllmRequestHistory(RequestHistory):
             cache.
         blocked: for how many steps, including the coming one, it cannot run because its grammar is
             not compiled, its next input has not come, or the tool of its session is running.
-        arrived_blocked: whether it had to wait for its grammar.
+        arrived_blocked: whether it has a grammar, for which it had to wait.
+        grammar_ends, grammar_drafts: after how many tokens the grammar has ended, and how many
+            drafts fit it, for each number of known tokens, repeated as needed.
         invalid: whether its grammar never compiles.
         turns: the turns of its session that have not begun.
         between_turns: whether it has not been scheduled since a turn ended; then `tokens_loading`
@@ -48,6 +50,8 @@ class VllmRequestHistory(RequestHistory):
         falls_to: how many of its tokens remain computed after a synchronous load that fails in this
             step; None if no load fails. `went_back`: whether it has lost tokens in this way since
             it was admitted.
+        rests: in how many steps, including the coming one, it is not scheduled while it runs,
+            because the stages of a pipeline are still busy with its last token.
     """
 
     accepted: tuple[int, ...] = ()
@@ -72,12 +76,15 @@ class VllmRequestHistory(RequestHistory):
     since_reset: int = 0
     blocked: int = 0
     arrived_blocked: bool = False
+    grammar_ends: int | None = None
+    grammar_drafts: tuple[int, ...] = ()
     invalid: bool = False
     turns: tuple[Turn, ...] = ()
     between_turns: bool = False
     aside: bool = False
     falls_to: int | None = None
     went_back: bool = False
+    rests: int = 0
 
     @staticmethod
     def own_fields(request: Request) -> dict[str, Any]:
@@ -91,7 +98,9 @@ class VllmRequestHistory(RequestHistory):
             "external": min(request.external_tokens, request.prompt_len),
             "inputs": inputs_of(request),
             "blocked": request.grammar_steps or request.tool_steps,
-            "arrived_blocked": request.grammar_steps > 0 or request.grammar_fails,
+            "arrived_blocked": request.has_grammar,
+            "grammar_ends": request.grammar_ends,
+            "grammar_drafts": request.grammar_drafts,
             "invalid": request.grammar_fails,
             "turns": request.turns,
         }

@@ -10,7 +10,6 @@ from ...history.run_history import RunHistory
 from . import cache_events, encoder, groups, mamba, speculation, worker
 from .cache_events import Routing
 from .groups import Groups, Kept
-
 from .request_history import VllmRequestHistory
 from .worker import Worker
 

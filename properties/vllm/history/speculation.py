@@ -41,7 +41,7 @@ def most_ahead(config: Config) -> int:
     drafts, the lookahead and, if decisions are made ahead, the drafts of earlier decisions in
     flight.
     """
-    decisions = max(stages(config), 2) if decides_ahead(config) else 1
+    decisions = depth(config) if decides_ahead(config) else 1
     return decisions * drafts(config) + lookahead(config)
 
 
@@ -49,6 +49,17 @@ def decides_ahead(config: Config) -> bool:
     """Return whether a request is scheduled again while its last token is in flight. Drafts are
     then proposed with every decision, not after every token."""
     return bool(config.get("async_scheduling", False))
+
+
+def depth(config: Config) -> int:
+    """Return how many decisions can be in flight at once."""
+    if decides_ahead(config):
+        return stages(config) + 1 if has_v2_runner(config) else max(stages(config), 2)
+    return stages(config)
+
+
+def has_v2_runner(config: Config) -> bool:
+    return bool(config.get("use_v2_model_runner", False))
 
 
 def stages(config: Config) -> int:
@@ -76,9 +87,27 @@ def correct_drafts(request: VllmRequestHistory, tokens: int) -> int:
     return correct_of(request, min(drafts_computed(request, tokens), request.drafted))
 
 
+def loses_drafts(config: Config, request: VllmRequestHistory) -> bool:
+    """Return whether the drafts of the next decision do not reach the scheduler, which must check
+    them against the grammar of the request. It gets them with the token in flight that they
+    follow."""
+    return request.arrived_blocked and decides_ahead(config) and not request.tokens_in_flight
+
+
+def fitting(request: VllmRequestHistory, known: int, drafts: int) -> int:
+    """Return how many of the drafts that follow the first `known` output tokens fit the grammar of
+    the request, if it has one."""
+    if request.grammar_drafts:
+        drafts = min(drafts, request.grammar_drafts[known % len(request.grammar_drafts)])
+    if request.grammar_ends is not None:
+        drafts = max(min(drafts, request.grammar_ends - known), 0)
+    return drafts
+
+
 def correct_of(request: VllmRequestHistory, drafts: int) -> int:
     """Return how many of the first `drafts` drafts are correct in the request's next
-    verification."""
+    verification. A draft that does not fit the request's grammar is wrong."""
+    drafts = fitting(request, request.emitted, drafts)
     if not drafts or not request.accepted:
         return 0
     return min(drafts, request.accepted[request.verified % len(request.accepted)])
@@ -133,4 +162,4 @@ def verify(config: Config, request: VllmRequestHistory, proposed: int, requests:
         request.begun = tuple(before - wrong for before in request.begun)
     request.computed = computed
     if not decides_ahead(config) and request.started:
-        request.drafted = drafts_after(config, requests)
+        request.drafted = fitting(request, request.emitted, drafts_after(config, requests))

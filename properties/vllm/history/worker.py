@@ -12,11 +12,12 @@ Tables = tuple[tuple[int, ...], ...]
 
 
 class Held(NamedTuple):
-    """The worker's state of a request: a block table for each group, and how many of its tokens the
-    first stage of a pipeline knows."""
+    """The worker's state of a request: a block table for each group, how many of its tokens the
+    first stage of a pipeline knows, and the encoder inputs whose data it has (None if unknown)."""
 
     tables: Tables = ()
     tokens: int = 0
+    inputs: frozenset[int] | None = None
 
 
 Worker = Mapping[str, Held]
@@ -25,19 +26,27 @@ Worker = Mapping[str, Held]
 def after(worker: Worker, sent: Sent) -> Worker:
     """Return the worker's state after a step has been sent to it. Add each request that it does not
     know, with the data sent for it."""
-    if not (sent.new or sent.resumed or sent.blocks or sent.tokens or sent.dropped):
+    data = sent.inputs or sent.released
+    if not (sent.new or sent.resumed or sent.blocks or sent.tokens or sent.dropped or data):
         return worker
     holds = {**without_dropped(worker, sent)}
     for name in (*sent.new, *sent.resumed):
-        holds[name] = Held((), holds[name].tokens if name in holds else 0)
+        held = holds.get(name, Held())
+        fresh = None if sent.inputs is None else frozenset[int]()
+        holds[name] = Held((), held.tokens, fresh if name in sent.new else held.inputs)
     for name, blocks in sent.blocks.items():
         held = holds.get(name, Held())
         pairs = zip(held.tables, blocks, strict=False)
         tables = tuple([own + new for own, new in pairs]) if held.tables else blocks
-        holds[name] = Held(tables, held.tokens)
+        holds[name] = held._replace(tables=tables)
     for name, tokens in sent.tokens.items():
         held = holds.get(name, Held())
-        holds[name] = Held(held.tables, max(held.tokens, tokens))
+        holds[name] = held._replace(tokens=max(held.tokens, tokens))
+    for name in {*(sent.inputs or ()), *sent.released}:
+        held = holds.get(name, Held())
+        if held.inputs is not None:
+            kept = held.inputs.union((sent.inputs or {}).get(name, ()))
+            holds[name] = held._replace(inputs=kept.difference(sent.released.get(name, ())))
     return holds
 
 

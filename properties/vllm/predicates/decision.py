@@ -173,9 +173,14 @@ def order_is_known(history: VllmRun) -> bool:
         return True
     if loads.are_made(history.config):
         return False
-    if history.last is None or history.last.waiting is not None:
-        return True
     line = waited_before(history)
+    if history.last is None or history.last.waiting is not None:
+        shown = (history.last.waiting or ()) if history.last is not None else ()
+        # A request whose grammar is compiled at once may be set aside without being shown.
+        return not any(
+            was_set_aside(history, request) and not request.blocked and request.id not in shown
+            for request in line
+        )
     aside = any(was_set_aside(history, request) for request in line)
     return not aside and sum(bool(request.preemptions) for request in line) < 2
 

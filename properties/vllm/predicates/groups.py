@@ -237,7 +237,7 @@ def rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, in
     beside, size = further(history.config), int(history.config["block_size"])
     if not beside or free_when_decided(history) is None or step.preempted:
         return
-    tables, runs = held_after(step), [request.id for request in kept(history, step)]
+    tables, runs = held_after(history, step), [request.id for request in kept(history, step)]
     if not tables.keys() >= set(runs):
         return
     # Before a request is admitted, running requests have given back blocks and taken others.

@@ -103,7 +103,7 @@ def scheduled_for_nothing(history: VllmRun, step: Step) -> str | None:
         if request.id in (step.preempted or ()):
             continue
         if in_flight.passed_over(history.config, request):
-            if request.id in step.scheduled:
+            if request.id in step.scheduled and not request.rests:
                 coming = (
                     f"{request.emitted} of {request.max_tokens} tokens, "
                     f"{request.tokens_in_flight} in flight"
@@ -131,6 +131,28 @@ def scheduled_for_nothing(history: VllmRun, step: Step) -> str | None:
 def passed_over_beside_others(history: VllmRun, step: Step) -> bool:
     some = any(in_flight.passed_over(history.config, request) for request in kept(history, step))
     return some and bool(step.scheduled)
+
+
+def out_of_its_turn(history: VllmRun, step: Step) -> str | None:
+    """While the stages of a pipeline are busy with its last token, a running request is not
+    scheduled (V1-R50)."""
+    for request in _resting(history, step):
+        if request.id in step.scheduled:
+            turn = in_flight.turn(history.config)
+            since = turn - request.rests
+            return (
+                f"{request.id} is scheduled {since} steps after the decision that yields its last "
+                f"token; in a pipeline of {turn} stages, that takes {turn} steps"
+            )
+    return None
+
+
+def someone_rests(history: VllmRun, step: Step) -> bool:
+    return any(True for _ in _resting(history, step))
+
+
+def _resting(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
+    return [request for request in kept(history, step) if request.rests]
 
 
 def admitted_too_early(history: VllmRun, step: Step) -> str | None:
@@ -169,6 +191,7 @@ PREDICATES = {
     ),
     "V1CP-R35": Predicate(verified_wrongly, some_right_some_wrong, only_with=speculation.drafts),
     "V1-R06": Predicate(scheduled_for_nothing, passed_over_beside_others),
+    "V1-R50": Predicate(out_of_its_turn, someone_rests, only_with=in_flight.turn),
     "V1-R10": Predicate(admitted_too_early, one_is_set_aside),
     "V1-R19": Predicate(out_of_turn, comes_late),
 }

@@ -58,10 +58,12 @@ def table_differs(history: VllmRun, step: Step) -> str | None:
     """The worker's block tables are those of the scheduler, in every group (V1-R71)."""
     shown, worker = step.blocks or {}, worker_after(history, step)
     groups = step.group_blocks or {}
+    # Without `group_blocks`, only the tables of the first group are known.
+    known = 1 if step.group_blocks is None else None
     for name in told(step).computed:
         if name not in shown or name not in worker or name not in history.live:
             continue
-        own, tables = (shown[name], *groups.get(name, ())), worker[name].tables
+        own, tables = (shown[name], *groups.get(name, ())), worker[name].tables[:known]
         if own != tables and (place := difference(own, tables)) is not None:
             number, block = place
             return (
@@ -170,11 +172,32 @@ def needed_soon_after_it_is_dropped(history: VllmRun, step: Step) -> bool:
     return bool(step.encoder_dropped) and any(True for _ in encoded(history, step))
 
 
+def encoded_without_data(history: VllmRun, step: Step) -> str | None:
+    """The worker has the data of each input that it encodes (V1-R66)."""
+    if told(step).inputs is None:
+        return None
+    worker = worker_after(history, step)
+    for request, image in encoded(history, step):
+        held = worker[request.id].inputs if request.id in worker else None
+        if held is not None and image.number not in held:
+            return (
+                f"encoder input {image.name} is computed for {request.id}, but the worker does "
+                "not have its data"
+            )
+    return None
+
+
+def input_of_a_known_request_is_encoded(history: VllmRun, step: Step) -> bool:
+    known = state_of(history).worker
+    return any(request.id in known for request, _ in encoded(history, step))
+
+
 PREDICATES = {
     "V1-R70": Predicate(unknown_to_the_worker, worker_is_told),
     "V1-R71": Predicate(table_differs, table_grows),
     "V1-R72": Predicate(count_differs, worker_is_told),
     "V1-R73": Predicate(token_not_sent, token_is_sent),
     "V1-R74": Predicate(ended_but_kept, ended_request_is_dropped),
+    "V1-R66": Predicate(encoded_without_data, input_of_a_known_request_is_encoded),
     "V1-R75": Predicate(dropped_and_computed, needed_soon_after_it_is_dropped),
 }

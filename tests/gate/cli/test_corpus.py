@@ -34,6 +34,16 @@ def test_a_failure_is_made_small_and_kept_once(run, tmp_path):
     assert len(entries(corpus)) == 1
 
 
+def test_a_rule_named_in_full_must_be_exercised(run, tmp_path):
+    for rule in ("NAN-R14", "NAN-R40"):
+        kept(tmp_path, calm(), rule=rule)
+    words = ("corpus", "run", "--corpus", str(tmp_path))
+    assert "1 as expected, 1 not exercised" in run(*words).out
+    codes = {rules: run(*words, "--rule", rules).code for rules in ("NAN-R14", "NAN-R14,NAN-R40")}
+    assert codes == {"NAN-R14": 0, "NAN-R14,NAN-R40": 3}
+    assert run(*words, "--rule", "NAN-*").code == 0
+
+
 def test_a_finding_is_kept_by_the_rule_that_it_was_written_for(run, tmp_path):
     """SPY-R47 breaks a step before; the entry is about SPY-R07 all the same."""
     scenario = replace(

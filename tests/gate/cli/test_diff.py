@@ -211,7 +211,7 @@ def test_two_systems_are_asked_in_common_terms_and_each_gets_a_file_of_its_own(d
         'policy "fcfs", prefill_schedule_interval 1, prefix_cache_retention_interval null, '
         "prefix_match_unit null, reserve_full_isl true, "
         "reused_ids false, streaming_inputs false, structured_outputs false, "
-        "synchronous_loads false, watermark 0.0" in result.out
+        "synchronous_loads false, use_v2_model_runner false, watermark 0.0" in result.out
     )
     assert (
         "B gets the configuration translated to llmservingsim, with prioritize_prefill false, pp_"

@@ -175,3 +175,54 @@ def test_deviations_of_one_system_are_no_part_of_a_gate_of_another(run, said):
     Path("known.toml").write_text('[[by_design]]\nrule = "V1-R09"\nreason = "a deadline"\n')
     result = run("gate", "model", "--system", "nano_vllm", "--rule", "NAN-R12")
     assert (result.code, result.err) == (0, ""), result
+
+
+OTHER = '[tool.schedproof]\ntarget = "my_pkg.sched:make"\n'
+SHORT = ("--scope", "slots", "--requests", "1", "--limits", "3")
+
+
+def test_explore_and_search_say_that_they_do_not_judge_the_projects_target(run, tmp_path):
+    file = tmp_path / "pyproject.toml"
+    file.write_text(OTHER + 'system = "vllm"\n', encoding="utf-8")
+    note = (
+        "explores schedproof's own model of vllm, not the target my_pkg.sched:make of "
+        "pyproject.toml, which `schedproof gate` judges"
+    )
+    explored = run("explore", *SHORT)
+    assert note in " ".join(explored.out.split()), explored
+    searched = run("search", "SPY-R07", "--param", "requests=2")
+    assert note.replace("explores", "searches").replace("vllm", "spyre") in " ".join(
+        searched.out.split()
+    ), searched
+    file.write_text('[tool.schedproof]\ntarget = "model"\nsystem = "vllm"\n', encoding="utf-8")
+    assert "not the target" not in run("explore", *SHORT).out
+
+
+def test_a_target_that_the_search_replays_on_is_not_called_left_out(run, tmp_path):
+    (tmp_path / "pyproject.toml").write_text(OTHER, encoding="utf-8")
+    searched = run("search", "SPY-R07", "--param", "requests=2", "--target", "model")
+    assert "not the target" not in searched.out, searched
+
+
+def test_explore_takes_the_system_of_the_projects_target(run, tmp_path):
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.schedproof]\ntarget = "vllm==0.33.0"\n', encoding="utf-8"
+    )
+    assert "explore vllm documented" in run("explore", *SHORT).out
+
+
+def test_the_projects_revision_is_not_another_systems(run, tmp_path):
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.schedproof]\nsystem = "vllm"\nrevision = "0.33"\n', encoding="utf-8"
+    )
+    assert "explore vllm 0.33" in run("explore", *SHORT).out
+    explored = run("explore", "--system", "nano_vllm", *SHORT)
+    assert "explore nano_vllm documented" in explored.out, explored
+
+
+def test_a_project_of_a_system_without_scopes_is_told_how_to_explore_another(run, tmp_path):
+    (tmp_path / "pyproject.toml").write_text(OTHER + 'system = "generic"\n', encoding="utf-8")
+    explored = run("explore")
+    assert explored.code == 2
+    assert "pyproject.toml: tool.schedproof.system: generic has no scopes" in explored.err
+    assert "--system names another: spyre, vllm" in explored.err

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -227,6 +228,52 @@ def test_what_was_judged_is_written_and_what_was_not_is_code_3(run, monkeypatch)
     assert "`schedproof matrix vllm==0.33.0 --seed=3`" in Path("there/matrix.md").read_text()
 
 
+def test_settings_of_the_project_belong_to_a_gate(run, monkeypatch):
+    names: list[str] = []
+
+    def judged(cells, *_):
+        names.append(cells[0].settings)
+        return []
+
+    monkeypatch.setattr("schedproof.gate.cli.matrix.run_cells", judged)
+    run("matrix", "vllm==0.33.0")
+    table = '[tool.schedproof]\nsystem = "vllm"\n'
+    for more in ('exclude = ["V1-R09"]\n', 'exclude = ["V1-R10"]\n', 'extra_rules = "ours.py"\n'):
+        Path("pyproject.toml").write_text(table + more, encoding="utf-8")
+        Path("ours.py").write_text("RULES = []\n", encoding="utf-8")
+        run("matrix", "vllm==0.33.0")
+    Path("ours.py").write_text("RULES = [1]\n", encoding="utf-8")
+    run("matrix", "vllm==0.33.0")
+    run("matrix", "sendnn-inference==2.6.3")  # the table is about another system
+    assert (names[0], names[-1]) == ("", "")
+    assert len({*names}) == len(names) - 1
+
+
+@pytest.mark.parametrize("scheduler", [[], ["--scheduler-cls", "mine.Mine", "--path", "."]])
+def test_ctrl_c_writes_the_finished_gates_and_names_the_others(run, monkeypatch, scheduler):
+    def interrupted(cells, folder, report, *_):
+        report(CellVerdict(cells[0], None, "no such release"), 2.0)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("schedproof.gate.cli.matrix.run_cells", interrupted)
+    Path("mine.py").write_text("class Mine:\n    pass\n", encoding="utf-8")
+    Path("schedproof-matrix").mkdir()
+    result = run("matrix", "vllm==0.28.0", "vllm==0.33.0", "--profile", "quick", *scheduler)
+    assert result.code == 3
+    of = 2 if scheduler else 32
+    assert f"interrupted after 1 of {of}; " in result.err
+    said = " ".join(result.out.split())
+    assert "schedproof-matrix/matrix.md: 0 rows with broken rules, incomplete" in said
+    assert re.search(r"not judged: vllm==0\.33\.0: [a-z]+", said), said
+    assert ("not judged: vllm==0.28.0" in said) == (not scheduler)
+    data = json.loads(Path("schedproof-matrix/matrix.json").read_text())
+    problems = [entry["problem"] for entry in data["entries"]]
+    assert problems == ["no such release", *["interrupted before it was judged"] * (of - 1)]
+    page = Path("schedproof-matrix/matrix.md").read_text()
+    assert f"Incomplete: {of - 1} of {of} gates did not end (interrupted)." in page
+    assert "Not judged, " in page
+
+
 def test_ctrl_c_says_that_the_same_command_goes_on(run, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
@@ -239,3 +286,4 @@ def test_ctrl_c_says_that_the_same_command_goes_on(run, monkeypatch):
     Path("mine.py").write_text("class Mine:\n    pass\n", encoding="utf-8")
     result = run("matrix", "vllm==0.33.0", "--scheduler-cls", "mine.Mine", "--path", ".")
     assert "interrupted after 0 of 1; the gates of a class start over" in result.err
+    assert not Path("schedproof-matrix/matrix.md").exists()  # it would show nothing

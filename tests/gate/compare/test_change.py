@@ -11,6 +11,7 @@ from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.gate.judging.verdict import (
     Change,
     Concluded,
+    Differed,
     Fault,
     Notice,
     RuleVerdict,
@@ -79,9 +80,11 @@ def test_only_the_first_finding_is_printed_before_the_end(console):
     report(found("out/ALL-R03.json", ["r0", "r1"]))
     report(found("out/ALL-R03-tight.json", ["r0", "r1"]))
     for number in range(2):
-        report(Notice(f"differs decision: tkv: step {number}, small scale: d.json"))
+        report(Differed("decision: tkv", number, "small", 1.0, "d.json"))
     assert printed(made).count("found ALL-R03") == 1
-    assert printed(made).count("differs decision") == 1
+    report(Notice("differs from what was meant"))
+    assert printed(made).count("differs decision: tkv: step 0, small scale, after 1.0 s") == 1
+    assert "differs from what was meant" in printed(made)
 
 
 def test_what_breaks_only_after_an_intended_difference_is_no_fault_of_the_base(console):

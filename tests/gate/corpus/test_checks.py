@@ -1,14 +1,21 @@
 """What is pruned from a corpus, and what never is."""
 
+import json
+
+from msgspec.structs import replace
+
 from schedproof.gate.corpus.folder import FoundOn, entries
 from schedproof.gate.corpus.replay import (
+    EntryVerdict,
     Running,
+    check,
     judge,
     prune,
     rules_for,
     run_entries,
     with_expectation,
 )
+from schedproof.gate.files.scenario_file import scenario_json
 from schedproof.model.faults import TargetBroken
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
@@ -23,6 +30,13 @@ class Fixed(ModelTarget):
         if request["id"] not in ("r0", "r1"):
             return {"ok": False, "error": "rejected", "message": "full"}
         return super().add(request)
+
+
+class Lenient(ModelTarget):
+    """Shortens a request that is too long instead of refusing it."""
+
+    def add(self, request):
+        return super().add({**request, "prompt": [[name, 2] for name, _ in request["prompt"]]})
 
 
 class Stranger(ModelTarget):
@@ -88,13 +102,25 @@ def test_what_the_model_refuses_goes_and_what_only_the_target_refuses_stays(tmp_
     kept(tmp_path, crowd(prompt=900, requests=1), rule="NAN-R14")
     remaining, messages = pruned(tmp_path, Stranger())
     assert remaining == [path.name]
-    assert any(
-        "can no longer be replayed: the target refuses every request" in line for line in messages
-    )
+    assert any("can no longer be replayed: the target refuses" in line for line in messages)
+
+
+def test_what_only_the_model_refuses_stays(tmp_path):
+    path = kept(tmp_path, crowd(prompt=900, requests=1), rule="NAN-R14")
+    assert pruned(tmp_path, Lenient()) == ([path.name], ["0 of 1 entries removed"])
+    assert pruned(tmp_path, ModelTarget())[0] == []
 
 
 def judged(target, scenario, rule="NAN-R14"):
     return judge(target, scenario, rule, rules_for(scenario))
+
+
+def test_what_an_exported_test_prints_cannot_control_the_terminal(monkeypatch):
+    words = EntryVerdict("inconclusive", "\x1b[31mred\n::error::pwned")
+    monkeypatch.setattr("schedproof.gate.corpus.replay.judge", lambda *_: words)
+    scenario = replace(calm(), origin={"rule": "NAN-R14"})
+    found = check(json.loads(scenario_json(scenario)), ModelTarget())
+    assert found == "inconclusive:  [31mred ::error::pwned"
 
 
 def test_how_a_replay_compares_with_its_expectation():

@@ -230,6 +230,13 @@ def test_parts_hold_every_limit_once_and_nothing_else_changes(count, jobs):
     assert len(parts) <= jobs
 
 
+def test_random_walks_are_not_split():
+    """Each part would take all the walks, so their number would depend on the processes."""
+    scope = replace(SMALL.scope, limits=tuple(range(6, 14)))
+    walking = replace(SMALL, scope=scope, order="random", walks=10)
+    assert parts_of(walking, 2) == [walking]
+
+
 def test_parts_find_together_what_the_whole_finds():
     whole = replace(SMALL, scope=replace(SMALL.scope, limits=tuple(range(6, 14))))
     found = [

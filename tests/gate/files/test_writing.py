@@ -88,3 +88,32 @@ def test_a_place_that_takes_nothing_is_named(tmp_path):
     )
     with told, writer(missing, HEADER):
         pass
+
+
+def test_a_link_under_the_name_of_the_incomplete_file_is_not_followed(tmp_path, monkeypatch):
+    monkeypatch.setattr("schedproof.gate.files.disk.token_hex", lambda _: "0")
+    other, file = tmp_path / "other", tmp_path / "verdict.json"
+    other.write_bytes(b"untouched")
+    link = tmp_path / ".verdict.json.0.partial"
+    link.symlink_to(other)
+    with pytest.raises(FileError, match=r"verdict\.json: cannot be written to \(File exists\)"):
+        write(file, b"new")
+    assert (other.read_bytes(), link.is_symlink(), file.exists()) == (b"untouched", True, False)
+
+
+def test_two_processes_with_one_id_do_not_share_an_incomplete_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "getpid", lambda: 1)  # as in two containers
+    file = tmp_path / "verdict.json"
+    with write_atomically(file) as one, write_atomically(file) as other:
+        assert one != other
+        one.write_bytes(b"one")
+        other.write_bytes(b"other")
+    assert file.read_bytes() == b"one"
+    assert [*tmp_path.iterdir()] == [file]
+
+
+def test_a_new_file_has_the_permissions_of_any_new_file(tmp_path):
+    write(tmp_path / "verdict.json", b"new")
+    (tmp_path / "plain").write_bytes(b"new")
+    modes = {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
+    assert len(modes) == 1

@@ -16,7 +16,7 @@ from schedproof.gate.judging.context import GateContext
 from schedproof.gate.judging.findings import Place, shrink_and_keep
 from schedproof.gate.judging.initial_replays import replay_own
 from schedproof.gate.judging.judge import judge
-from schedproof.gate.judging.verdict import Notice
+from schedproof.gate.judging.verdict import Differed
 from schedproof.gate.targets import probe as probing
 from schedproof.gate.targets.target_spec import TargetSpec
 from schedproof.model.faults import ConfigRefused, TargetCrashed
@@ -144,7 +144,7 @@ def test_each_kind_of_difference_is_one_entry_with_the_command_that_shows_it(aga
     assert decision.replay == f"schedproof replay {decision.scenario} --target toy --base base"
 
 
-def test_the_first_difference_of_a_kind_is_a_notice_at_once(against):
+def test_the_first_difference_of_a_kind_is_an_event_at_once(against):
     told = []
     judged = against(ShowsMore(), Toy())
     judged.report, judged.base.began = (
@@ -152,13 +152,14 @@ def test_the_first_difference_of_a_kind_is_a_notice_at_once(against):
         judged.base.began - 60,
     )  # it has taken long to load
     verdict = judge(judged, changes_of)
-    [line] = [event.text for event in told if getattr(event, "text", "").startswith("differs")]
-    words, _, file = line.rpartition(": ")
+    [first] = [event for event in told if isinstance(event, Differed)]
+    assert (first.what, first.scale) == ("bookkeeping: reserved_blocks", "small")
     assert re.fullmatch(
-        r"differs bookkeeping: reserved_blocks: step \d+, small scale, after \d\.\d s", words
+        rf"differs {first.what}: step \d+, small scale, after \d\.\d s: {first.scenario}",
+        str(first),
     )
-    assert told[told.index(Notice(line)) - 1].runs <= 1
-    scenario = read_scenario(Path(file))
+    assert told[told.index(first) - 1].runs <= 1
+    scenario = read_scenario(Path(first.scenario))
     assert difference_in(judged, scenario) == verdict.decisions[0].what
 
 

@@ -81,6 +81,48 @@ def test_lines_and_functions_that_no_run_entered_are_named(folder):
     assert missed_lines(step) == {4, 5}
 
 
+TARGET = """class Target:
+    def start(self, system, revision, config):
+        return {"ok": True}
+
+    def add(self, request):
+        return {"ok": True}
+
+    def abort(self, id, inside=False):
+        return {"ok": True}
+
+    def step(self):
+        return {"ok": True}
+
+    def stop(self):
+        return {"ok": True}
+
+
+class Scheduler:
+    def stop(self):
+        self.running = []
+"""
+
+
+def test_stop_of_a_target_is_left_out_because_no_gate_calls_it(tmp_path):
+    file, probes = tmp_path / "adapter.py", tmp_path / "probes"
+    file.write_text(TARGET, encoding="utf-8")
+    probes.mkdir()
+
+    def functions(passed):
+        (probes / "adapter").write_bytes(passed + f"{file}\0adapter".encode())
+        coverage = coverage_of(probes, tmp_path / "page.html")
+        assert coverage is not None
+        [of_file] = coverage.files
+        assert coverage.lines == of_file.lines == len(of_file.functions) == coverage.functions
+        return [function.name for function in of_file.functions]
+
+    operations = [f"Target.{name}" for name in ("start", "add", "abort", "step")]
+    assert functions(bytes([1, 1, 0, 1, 0, 0])) == [*operations, "Scheduler.stop"]
+    entered = functions(bytes([1, 1, 0, 1, 1, 0]))  # by its start, for example
+    assert entered == [*operations, "Target.stop", "Scheduler.stop"]
+
+
 def test_what_changed_since_the_base_and_was_never_entered_comes_first(folder):
     path = str(folder.parent / "engine" / "sched" / "queue.py")
     changes = Changes("main", {path: frozenset({"Scheduler.pause", "Scheduler.gone"})})

@@ -90,7 +90,7 @@ def test_a_failure_of_the_shape_of_the_entrys_scenario_is_known(judging, scenari
     verdict = judging(Strangers(), entry(scenario=scenario))
     assert (states(verdict), verdict.findings, verdict.exit_code) == (["known"], (), CONFORMS)
     [rule] = verdict.rules
-    assert (rule.status, rule.message) == ("known", "issue 12")
+    assert (rule.status, rule.message) == ("known", "issue 12 (until 2026-12-31)")
     assert rule.exercised > 0
 
 
@@ -260,12 +260,31 @@ def test_an_interrupted_gate_says_nothing_of_entries_that_it_did_not_reach(gate,
     assert verdict.exit_code == INCONCLUSIVE
 
 
+DATE = "valid: a date such as until = 2027-06-30"
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         ("known = 3", "$.known: Expected `array`, got `int`"),
         ("[[known]]", "$.known[0]: Object missing required field `rule`"),
-        (entry(version="1", until="soon"), "$.known[0].until: Invalid"),
+        (
+            entry(version="1", until="30.06.2027"),
+            "$.known[0].until: '30.06.2027' is not a date; " + DATE,
+        ),
+        (
+            '[[known]]\nrule = "ALL-R03"\nreason = "x"\nuntil = 2027',
+            "$.known[0].until: '2027' is not a date; " + DATE,
+        ),
+        (
+            "[[known]]\nuntil = 30.06.2027",
+            "(at line 2, column 14): 'until = 30.06.2027'; " + DATE,
+        ),
+        (
+            "[[known]]\nuntil = 2027-02-30",
+            "(at line 2, column 9): 'until = 2027-02-30'; " + DATE,
+        ),
+        ("[[known]]\nrule = x", "(at line 2, column 8): 'rule = x'"),
         (entry(version="1", reason=""), "$.known[0].reason: Expected `str` of length >= 1"),
         (entry(version=" "), "$.known[0].version: ' '; valid: a version"),
         (entry(version="1", x=1), "$.known[0]: Object contains unknown field `x`"),

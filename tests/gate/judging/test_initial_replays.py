@@ -88,6 +88,25 @@ def test_what_is_not_replayed_of_the_own_corpus_is_said(gate, found, monkeypatch
     ]
 
 
+def test_an_entry_that_does_not_exercise_its_own_rule_is_named(gate):
+    request = Request(id="r", arrival=0, prompt=(("r", 4),), max_tokens=2)
+    one = Scenario(system="spyre", revision="sound", requests=(request,))
+    rules = ("ALL-R02", "ALL-R08", "OUR-R01")
+    corpus = [replace(one, name=rule, origin={"rule": rule}) for rule in rules]
+    judged = gate(Toy(), corpus=corpus)
+    gate.events.clear()
+    replay_own(judged)
+    without = "was not exercised, or cannot be checked here"
+    assert [event.text for event in gate.events if isinstance(event, Notice)] == [
+        f"own corpus: ALL-R08: its rule ALL-R08 {without}",
+        f"own corpus: OUR-R01: its rule OUR-R01 {without}",
+    ]
+    judged = gate(Toy(), "ALL-R03", corpus=corpus)  # other rules are left out on purpose
+    gate.events.clear()
+    replay_own(judged)
+    assert not [event for event in gate.events if isinstance(event, Notice)]
+
+
 def test_an_entry_whose_requests_are_all_refused_is_not_judged(gate, found):
     class Full(Toy):
         def add(self, request):

@@ -12,8 +12,8 @@ from schedproof.gate.matrix.cells import Cell, GateRun
 
 def conforms(cell: Cell) -> GateRun:
     verdict = Verdict(
-        TargetInfo(cell.target, "generic", "1"),
-        *("generic", "documented", cell.profile, cell.seed, ()),
+        TargetInfo(cell.target, "spyre", "1"),
+        *("spyre", "documented", cell.profile, cell.seed, ()),
         rules=(),
         findings=(),
         exit_code=0,

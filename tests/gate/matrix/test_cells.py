@@ -97,6 +97,32 @@ def test_a_cell_is_judged_once_by_each_version_of_schedproof(tmp_path, monkeypat
         assert earlier_verdict(CELL, tmp_path) is None
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"target": TargetInfo("vllm==0.33.0", "vllm", "0.33.0")},
+        {"system": "vllm"},
+        {"config": {}},
+        {"base": TargetInfo("model", "spyre", "1")},
+    ],
+)
+def test_a_verdict_on_something_else_is_not_kept(tmp_path, changes):
+    run_cells([CELL], tmp_path, ignored, work=conforms)
+    verdict = earlier_verdict(CELL, tmp_path)
+    assert verdict is not None
+    other = msgspec.json.encode(msgspec.structs.replace(verdict, **changes))
+    (tmp_path / "verdicts" / f"{CELL.file_name}.json").write_bytes(other)
+    assert earlier_verdict(CELL, tmp_path) is None
+
+
+def test_a_verdict_given_under_other_settings_is_not_kept(tmp_path):
+    run_cells([CELL], tmp_path, ignored, work=conforms)
+    assert earlier_verdict(CELL._replace(settings="a1"), tmp_path) is None
+    run_cells([CELL._replace(settings="a1")], tmp_path, ignored, work=conforms)
+    assert earlier_verdict(CELL._replace(settings="a1"), tmp_path) is not None
+    assert earlier_verdict(CELL._replace(settings="b2"), tmp_path) is None
+
+
 def test_a_gate_without_a_verdict_does_not_get_that_of_an_earlier_gate(tmp_path):
     cell = CELL._replace(scheduler="/here/mine.py:Mine")
     run_cells([cell], tmp_path, ignored, work=conforms)

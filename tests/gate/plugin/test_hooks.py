@@ -46,6 +46,30 @@ def test_each_checked_rule_is_a_test(pytester, running):
     ]
 
 
+OUR_RULES = """
+from schedproof import OwnRule
+OUR = OwnRule(
+    id="OUR-R01", title="t", statement="s", witness="w",
+    broken=lambda history, step: "always", exercised=lambda history, step: True,
+)
+RULES = [OUR]
+"""
+
+
+def test_a_rule_of_the_user_is_a_test(pytester, running):
+    write_project(pytester.path)
+    with pytester.path.joinpath("pyproject.toml").open("a") as file:
+        file.write('[tool.schedproof]\nextra_rules = "ours.py"\n')
+    missing = running()
+    assert missing.ret == pytest.ExitCode.USAGE_ERROR
+    pytester.path.joinpath("ours.py").write_text(OUR_RULES)
+    result = running("-k", "OUR-R01")
+    assert counts(result)[:2] == (0, 1)
+    assert "BROKEN OUR-R01" in result.stdout.str()
+    assert "--extra-rules ours.py" in result.stdout.str()
+    assert all(rule.id != "OUR-R01" for rule in load("spyre"))  # only while pytest runs
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "words",

@@ -4,7 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from schedproof.gate.files.scenario_file import write_scenario
+from schedproof.gate.judging.context import BreakOff
 from schedproof.gate.judging.profiles import PROFILES, Profile
+from schedproof.gate.plugin.judgement import BrokenOff
 from schedproof.model.scenario import Expectation, Request, Scenario
 from schedproof.model.systems import full_config
 
@@ -32,8 +34,9 @@ def outcomes(pytester, *words):
     return pytester.runpytest_inprocess("-p", "no:randomly", "-rA", *words).parseoutcomes()
 
 
-def corpus(pytester, scenario):
-    return write_scenario(scenario, pytester.path / "schedproof-corpus", "ALL-R03")
+def corpus(pytester, scenario, rule="ALL-R03"):
+    kept = replace(scenario, origin={"rule": rule})
+    return write_scenario(kept, pytester.path / "schedproof-corpus", rule)
 
 
 @pytest.mark.slow
@@ -64,6 +67,62 @@ def test_a_scenario_of_another_system_is_skipped(pytester):
     path = corpus(pytester, replace(TWO, system="vllm", revision=None, config={}))
     write_project(pytester.path)
     assert outcomes(pytester, f"pyproject.toml::{path.stem}") == {"skipped": 1}
+
+
+def test_a_scenario_that_does_not_exercise_its_own_rule_is_skipped(pytester):
+    path = corpus(pytester, TWO, "ALL-R08")
+    write_project(pytester.path)
+    result = pytester.runpytest_inprocess("-rs", f"pyproject.toml::{path.stem}")
+    assert result.parseoutcomes() == {"skipped": 1}
+    assert "ALL-R08 is never exercised on this target" in result.stdout.str()
+
+
+def test_a_scenario_whose_rule_is_unknown_fails(pytester):
+    path = corpus(pytester, TWO, "OUR-R01")
+    write_project(pytester.path)
+    result = pytester.runpytest_inprocess("-rf", f"pyproject.toml::{path.stem}")
+    assert result.parseoutcomes() == {"failed": 1}
+    assert "$.origin.rule: 'OUR-R01' is not a rule of spyre" in result.stdout.str()
+
+
+def test_a_scenario_of_an_excluded_rule_is_skipped(pytester):
+    path = corpus(pytester, TWO)
+    write_project(pytester.path, LOSES, exclude="ALL-R03")
+    result = pytester.runpytest_inprocess("-rs", f"pyproject.toml::{path.stem}")
+    assert result.parseoutcomes() == {"skipped": 1}
+    assert "excluded: excluded" in result.stdout.str()
+
+
+def test_the_output_of_a_target_cannot_control_the_terminal(pytester, monkeypatch):
+    def breaks_off(*_):
+        raise BrokenOff(BreakOff("it ended", "\x1b[31mRED\n::error::pwned"))
+
+    path = corpus(pytester, TWO)
+    write_project(pytester.path)
+    monkeypatch.setattr("schedproof.gate.plugin.items.run_replay", breaks_off)
+    result = pytester.runpytest_inprocess(f"pyproject.toml::{path.stem}")
+    assert result.parseoutcomes() == {"failed": 1}
+    lines = result.stdout.str().splitlines()
+    assert "  |  [31mRED" in lines
+    assert "  | ::error::pwned" in lines
+
+
+def test_the_name_of_a_file_cannot_control_the_terminal(pytester):
+    path = corpus(pytester, TWO)
+    path.rename(path.with_name("a\x1b[31m\n::error::pwned.json"))
+    write_project(pytester.path)
+    result = pytester.runpytest_inprocess("--collect-only", "-q", "-k", "pwned")
+    assert "pyproject.toml::a [31m ::error::pwned" in result.stdout.str().splitlines()
+
+
+def test_a_scenario_named_after_a_rule_is_a_test_of_its_own(pytester):
+    path = corpus(pytester, TWO)
+    path.rename(path.with_name("ALL-R03.json"))
+    path.with_name("folder.json").mkdir()
+    write_project(pytester.path)
+    result = pytester.runpytest_inprocess("--collect-only", "-q", "-k", "ALL-R03 or folder")
+    collected = sorted(line for line in result.stdout.str().splitlines() if "::" in line)
+    assert collected == ["pyproject.toml::ALL-R03", "pyproject.toml::ALL-R03.json"]
 
 
 def test_a_damaged_scenario_is_one_line_that_names_it(pytester):

@@ -81,12 +81,30 @@ def test_a_file_that_schedproof_did_not_write_is_not_replaced(folder):
         '{"name": "app"}',
         "<html></html>",
         SCENARIO,
+        '{"event": "engine started", "logger": "my_engine"}\n',
+        '{"event":"began","engine":"mine"}\n',
+        "## schedproof: what we decided\n\nTo use it.\n",
+        '{\n  "lockfileVersion": 1,\n  "packages": [{"name": "schedproof"}]\n}\n',
+        '{"notes": [{"format": "schedproof/verdict@1"}]}\n',
+        '<testsuites><testsuite name="mine" /><testsuite name="schedproof" /></testsuites>',
+        '<!doctype html><body><meta name="generator" content="schedproof"></body>',
     ):
         Path("mine").write_text(text, encoding="utf-8")
         for option in FILES:
             with pytest.raises(InputError, match=f"--{option}: mine was not written by schedproof"):
                 check_report_options(NOTHING._replace(**{option: Path("mine")}))
         assert Path("mine").read_text(encoding="utf-8") == text
+
+
+def test_a_report_merged_with_another_tool_is_not_replaced(console):
+    options = NOTHING._replace(sarif=Path("s.sarif"))
+    tell(console(), options)
+    check_report_options(options)
+    merged = json.loads(Path("s.sarif").read_bytes())
+    merged["runs"].append({"tool": {"driver": {"name": "ruff"}}})
+    Path("s.sarif").write_text(json.dumps(merged, indent=2), encoding="utf-8")
+    with pytest.raises(InputError, match=r"--sarif: s\.sarif was not written by schedproof"):
+        check_report_options(options)
 
 
 def test_reports_replace_earlier_reports_and_empty_files(folder, console):

@@ -89,6 +89,17 @@ class NoAborts(Toy):
         return {"ok": False, "error": "unsupported", "message": "no"}
 
 
+class Overrides(Toy):
+    """Hosts a scheduler class, as a release does."""
+
+    def __init__(self, *methods):
+        super().__init__()
+        self.methods = methods
+
+    def start(self, system, revision, config):
+        return super().start(system, revision, config) | {"overrides": [*self.methods]}
+
+
 class TakesAll(Toy):
     def add(self, request):
         return {"ok": True} if request["id"] == "endless" else super().add(request)
@@ -107,6 +118,37 @@ def test_a_sound_adapter_has_no_fault(examined):
     remarks = examined(Toy())
     assert wrong(remarks) == []
     assert len([remark for remark in remarks if remark.says == "ok"]) >= 9
+
+
+METHOD = (str(Path.cwd() / "mine.py"), 7, "Mine.schedule", "(self, x)", "Base.schedule", "(self)")
+
+
+@pytest.mark.parametrize(
+    ("methods", "says", "what", "why"),
+    [
+        (
+            [(*METHOD, "missing a required argument: 'x'", "")],
+            *("wrong", "Mine.schedule"),
+            "mine.py, line 7: has (self, x), but Base.schedule of the release has (self); missing "
+            "a required argument: 'x'",
+        ),
+        (
+            [(*METHOD, "", "called by keyword: no y")],
+            *("note", "Mine.schedule"),
+            "mine.py, line 7: has (self, x), but Base.schedule of the release has (self); called "
+            "by keyword: no y",
+        ),
+        (
+            [(*METHOD, "", ""), ("b.py", 1, "Mine.add", "(self)", "Base.add", "(self)", "", "")],
+            *("ok", "overrides"),
+            "Mine.schedule, Mine.add: every call that the release's class accepts",
+        ),
+    ],
+)
+def test_a_method_that_the_release_cannot_call_is_told_with_its_place(
+    examined, methods, says, what, why
+):
+    assert (says, what, why) in examined(Overrides(*methods))
 
 
 @pytest.mark.parametrize(
@@ -182,8 +224,12 @@ def test_rules_that_cannot_be_judged_are_told_with_the_field_that_is_missing(exa
             step.pop("tkv", None)
 
     said = {remark.what: remark.why for remark in examined(Shy())}
-    assert "more could be judged if the target showed this" in said["tkv"]
+    assert "more could be judged if the target showed this field" in said["tkv"]
     assert said["rules"] != "40 of 40 can be judged"
+    of_none = doctor.judgeable(load("generic"), "documented", frozenset())
+    several = {what: why for _, what, why in of_none if ", " in what}
+    assert several
+    assert all(why.endswith("if the target showed these fields") for why in several.values())
 
 
 @pytest.mark.parametrize("system", SYSTEMS)

@@ -3,7 +3,13 @@
 import pytest
 
 from schedproof.gate.targets.protocol_checks import RefusedError
-from schedproof.gate.targets.release_adapter import BEYOND_START_UP, StartUp, checked_start
+from schedproof.gate.targets.release_adapter import (
+    BEYOND_START_UP,
+    Hosted,
+    HostedTarget,
+    StartUp,
+    checked_start,
+)
 
 
 def refuses():
@@ -23,3 +29,14 @@ def test_what_the_release_does_not_start_with_is_refused(monkeypatch):
 def test_beyond_start_up_it_is_taken_and_said(monkeypatch):
     monkeypatch.setenv(BEYOND_START_UP, "1")
     assert checked_start("release 1 check", refuses) == StartUp(False, "too few blocks")
+
+
+def test_the_overridden_methods_of_a_class_are_in_the_reply_to_start():
+    class Stub(HostedTarget):
+        def open(self, system, config):
+            return Hosted(None, "Mine", "1", [], overrides=config["overrides"])
+
+    assert Stub().start("vllm", "", {"overrides": [("mine.py", 7)]})["overrides"] == [
+        ("mine.py", 7)
+    ]
+    assert "overrides" not in Stub().start("vllm", "", {"overrides": ()})

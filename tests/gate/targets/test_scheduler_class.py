@@ -14,7 +14,12 @@ from schedproof.gate.targets.factory import opened
 from schedproof.gate.targets.protocol_checks import RefusedError
 from schedproof.gate.targets.scheduler_class import own_class
 from schedproof.gate.targets.supported_releases import ReleaseError, parse_release
-from schedproof.gate.targets.target_spec import TargetSpec, UnknownTargetError, parse_target
+from schedproof.gate.targets.target_spec import (
+    TargetSpec,
+    UnknownTargetError,
+    are_versions_of_one,
+    parse_target,
+)
 from schedproof.gate.targets.vllm.release import Release
 from schedproof.gate.targets.vllm.target import class_for
 from schedproof.model.errors import InputError
@@ -266,6 +271,19 @@ def test_a_class_is_judged_against_its_base_in_one_command(run):
     assert verdict["decisions"]
 
 
+@pytest.mark.nightly
+def test_doctor_names_a_method_that_the_release_cannot_call(run):
+    Path("mine.py").write_text(
+        "from vllm.v1.core.sched.scheduler import Scheduler\n"
+        "class Mine(Scheduler):\n"
+        "    def update_from_output(self, x): ...\n",
+        encoding="utf-8",
+    )
+    result = run("doctor", RELEASE, "--scheduler-cls", "mine.py:Mine", "--offline")
+    assert result.code == 1, result
+    assert "wrong Mine.update_from_output: mine.py, line 3: has (self, x), but" in result.out
+
+
 def verdict_of(file, rule):
     rules = json.loads(Path(file).read_text(encoding="utf-8"))["rules"]
     [status] = [rule_id["status"] for rule_id in rules if rule_id["id"] == rule]
@@ -294,3 +312,17 @@ def test_a_class_that_always_decides_ahead_gets_a_pipeline_only_when_that_is_sai
     assert class_for(release, {"async_scheduling": False}) is release.scheduler_class
     plain = replace(release, scheduler_class=made("Mine", OWN, "mine"))
     assert class_for(plain, pipeline) is plain.scheduler_class
+
+
+@pytest.mark.parametrize(
+    ("target", "base", "are"),
+    [
+        ("vllm:.", "vllm==0.33.0", True),
+        ("vllm==0.33.0:my_pkg.sched.MyScheduler", "vllm==0.33.0", True),
+        ("vllm==0.33.0", "sendnn-inference==2.1.2", False),
+        ("mine:Factory", "other:Factory", False),
+        ("model", "model", False),
+    ],
+)
+def test_only_a_real_scheduler_has_versions(target, base, are):
+    assert are_versions_of_one(parse_target(target), parse_target(base)) is are

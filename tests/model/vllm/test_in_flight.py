@@ -17,6 +17,7 @@ from .build import config, decoding, stepped, waiting
 AHEAD = {"async_scheduling": True}
 PIPELINE = {"pipeline_parallel_size": 2}
 LONG = {"pipeline_parallel_size": 3}
+V2 = {"use_v2_model_runner": True}
 SMALL = {"block_size": 4, "max_num_seqs": 2, "max_num_batched_tokens": 8, "max_model_len": 32}
 
 
@@ -35,10 +36,38 @@ def run(steps, *prompts, tokens=3, **more):
 
 
 @pytest.mark.parametrize(
-    ("keys", "depth"), [({}, 1), (AHEAD, 2), (PIPELINE, 2), (LONG, 3), (AHEAD | LONG, 3)]
+    ("keys", "depth"),
+    [
+        *(({}, 1), (AHEAD, 2), (PIPELINE, 2), (LONG, 3), (AHEAD | LONG, 3)),
+        *((V2, 1), (V2 | AHEAD, 2), (V2 | LONG, 3), (V2 | AHEAD | LONG, 4)),
+    ],
 )
 def test_so_many_decisions_are_on_their_way_at_most(keys, depth):
     assert read_config(keys, "documented").depth == depth
+
+
+def names_scheduled(steps):
+    return ["".join(step["scheduled"]) for step in steps]
+
+
+def test_with_the_second_runner_a_request_decodes_once_for_each_stage_of_a_pipeline():
+    assert names_scheduled(run(7, 4, tokens=4, **V2 | AHEAD)) == [*4 * "a", "", "", ""]
+    alone = run(8, 4, tokens=3, **V2 | AHEAD | LONG)
+    assert names_scheduled(alone) == ["a", "", "", "a", "", "", "a", ""]
+    both = run(8, 8, 4, tokens=3, **V2 | AHEAD | LONG)
+    assert names_scheduled(both) == ["a", "b", "", "a", "b", "", "a", "b"]
+    assert names_scheduled(run(4, 4, tokens=3, **AHEAD | LONG)) == [*3 * "a", ""]
+
+
+def test_a_chunk_of_a_prompt_does_not_wait_for_the_stages():
+    assert names_scheduled(run(6, 20, tokens=2, **V2 | AHEAD | LONG)) == [*3 * "a", "", "", "a"]
+
+
+def test_requests_that_run_and_wait_rest_one_step_less_after_each_step():
+    running, waits = decoding("a", 4), waiting(3)
+    state = State(running=(running._replace(rests=2),), waiting=(waits._replace(rests=1), waits))
+    state = in_flight.count_down(state)
+    assert [sequence.rests for sequence in (*state.running, *state.waiting)] == [1, 0, 0]
 
 
 def test_keys_that_say_nothing_are_absent():

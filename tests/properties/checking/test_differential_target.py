@@ -1,6 +1,7 @@
 """Two targets in the place of one: what is passed on, what is a difference, what is counted."""
 
 import pytest
+from msgspec import structs
 
 from schedproof.model.faults import TargetBroken, TargetHung
 from schedproof.model.scenario import Request, Scenario
@@ -11,6 +12,7 @@ from schedproof.properties.checking.replay import replay
 from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Search, SearchOptions
 
+PAGED = "vllm", "documented"
 SMALL = {"block_size": 4, "chunk_size": 8, "max_model_len": 32, "max_batch_tkv": 96}
 
 
@@ -93,6 +95,27 @@ def test_a_target_beside_itself_has_no_difference_and_what_was_compared_is_count
     assert two.coverage.steps == outcome.steps > 0
     assert two.coverage.events["early EOS"] == 2
     assert two.coverage.fields["scheduled"] == outcome.steps
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_numbers_of_blocks_are_compared_only_between_versions_of_one_scheduler(exact):
+    def other_numbers(blocks):
+        return {name: [block + 7 for block in held] for name, held in blocks.items()}
+
+    two = pair(ModelTarget(), Bent(blocks=other_numbers), *PAGED)
+    two.exact = exact
+    config = {"block_size": 4, "num_blocks": 8, "max_num_seqs": 2, "max_model_len": 32}
+    run = scenario(output_len=2)
+    run = structs.replace(
+        run, system=PAGED[0], revision=PAGED[1], config=full_config(*PAGED, config)
+    )
+    assert replay(two, run, ()).finished
+    assert two.together
+    if not exact:
+        assert two.difference is None
+        return
+    assert (two.difference.kind, two.difference.shape) == ("details", "details: blocks")
+    assert two.difference.message.startswith("blocks: a ")
 
 
 def test_steps_for_which_both_took_no_request_compare_nothing():

@@ -44,11 +44,14 @@ WHOLE = Step(
     encoder_inputs={"a": (0,)},
     encoder_dropped=("cat",),
     group_blocks={"a": ((0, 5, 6),)},
+    group_free_blocks=(4,),
     completes=True,
     deferred=("c",),
     handed_over=("a",),
     over=True,
     cache_events=CacheEvents(entered=("x",)),
+    masks={"a": (3, 4)},
+    grammars={"a": 3},
 )
 OTHERWISE: dict[str, Any] = {
     "kind": "prefill",
@@ -75,11 +78,14 @@ OTHERWISE: dict[str, Any] = {
     "encoder_inputs": {"a": (1,)},
     "encoder_dropped": (),
     "group_blocks": {"a": ((5, 5, 6),)},
+    "group_free_blocks": (5,),
     "completes": False,
     "deferred": (),
     "handed_over": (),
     "over": False,
     "cache_events": CacheEvents(entered=("x", "y")),
+    "masks": {"a": (3, None)},
+    "grammars": {"a": 2},
 }
 
 

@@ -66,6 +66,7 @@ def test_what_must_be_fixed_is_what_the_other_lacks():
         "mamba_cache_mode": "none",
         "prefix_match_unit": None,
         "kv_cache_events": "none",
+        "use_v2_model_runner": False,
         "structured_outputs": False,
         "reused_ids": False,
         "streaming_inputs": False,

@@ -4,6 +4,7 @@ import contextlib
 from collections import Counter
 
 import pytest
+from hypothesis import settings
 
 from schedproof.model.faults import TargetBroken
 from schedproof.model.target import ModelTarget
@@ -51,6 +52,25 @@ def test_the_documents_own_projection_is_found_to_break_the_limit():
         return bool(again) and again[0].rule == "SPY-R47"
 
     assert len(shrink(scenario, still_breaks, 100).requests) <= 5
+
+
+def test_the_users_hypothesis_profile_changes_no_search(monkeypatch):
+    used = []
+
+    def run(machine, settings):
+        used.append(settings)
+
+    monkeypatch.setattr("schedproof.properties.search.run.run_state_machine_as_test", run)
+    own = {"backend": "hypothesis-urandom", "derandomize": True, "print_blob": True}
+    before = settings.get_current_profile_name()
+    run_search(_search(ModelTarget()), 1, 0, 0)
+    settings.register_profile("own", database=None, stateful_step_count=1, **own)
+    settings.load_profile("own")
+    try:
+        run_search(_search(ModelTarget()), 1, 0, 0)
+    finally:
+        settings.load_profile(before)
+    assert repr(used[0]) == repr(used[1])
 
 
 @pytest.mark.slow

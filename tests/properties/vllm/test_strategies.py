@@ -19,7 +19,13 @@ from schedproof.model.vllm.model import make_model
 from schedproof.properties.history.run_history import RunHistory
 from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Hooks, Search, SearchOptions
-from schedproof.properties.vllm import AHEAD_IN_STAGES, ANY_LENGTH, WITH_THE_NULL_BLOCK
+from schedproof.properties.vllm import (
+    AHEAD_IN_STAGES,
+    ANY_LENGTH,
+    V2_AHEAD_IN_STAGES,
+    V2_WITHOUT_LOOKAHEAD,
+    WITH_THE_NULL_BLOCK,
+)
 from schedproof.properties.vllm import strategies as vllm
 from schedproof.properties.vllm.history import encoder
 from schedproof.properties.vllm.request_features import encoders, with_pictures, with_turns
@@ -76,11 +82,14 @@ def test_a_pool_is_tried_with_what_it_holds_with_the_null_block_and_with_any_len
 @pytest.mark.parametrize("scale", SCALES)
 @given(data=st.data())
 def test_kinds_that_a_release_refuses_are_not_drawn(scale, data):
-    kinds = frozenset({WITH_THE_NULL_BLOCK, ANY_LENGTH, AHEAD_IN_STAGES})
+    without_v2 = {V2_AHEAD_IN_STAGES, V2_WITHOUT_LOOKAHEAD}
+    kinds = frozenset({WITH_THE_NULL_BLOCK, ANY_LENGTH, AHEAD_IN_STAGES, *without_v2})
     config = data.draw(vllm.configs(scale, REVISION, kinds))
     pool = (config["num_blocks"] or 10**6) * config["block_size"]
     assert config["max_model_len"] <= pool
     assert not (config.get("async_scheduling") and "pipeline_parallel_size" in config)
+    if config.get("use_v2_model_runner") and "num_speculative_tokens" in config:
+        assert config["num_lookahead_tokens"]
 
 
 @given(data=st.data())

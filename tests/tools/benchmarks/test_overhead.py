@@ -75,19 +75,19 @@ def test_a_round_of_the_model_has_a_time_for_each():
 def test_of_a_process_that_was_replaced_no_time_is_told(monkeypatch):
     numbers = iter([41, 41, 42])
     monkeypatch.setattr(PipeTarget, "process_id", property(lambda _: next(numbers)))
-    monkeypatch.setattr(overhead, "_cpu_of", lambda process: 0.0)
+    monkeypatch.setattr(overhead, "cpu_of", lambda process: 0.0)
     with pytest.raises(NotMeasured, match="another process has taken its place"):
         overhead.clocks(PipeTarget(["none"]))(lambda: None)
 
 
-def test_cpu_of_another_process_is_told():
+def testcpu_of_another_process_is_told():
     process = subprocess.Popen([sys.executable, "-c", "sum(range(10**6)); input()"], stdin=-1)
     try:
-        assert 0 <= overhead._cpu_of(process.pid) < 60
+        assert 0 <= overhead.cpu_of(process.pid) < 60
     finally:
         process.communicate(b"\n")
     with pytest.raises(NotMeasured, match="does not show"):
-        overhead._cpu_of(2**22 + 1)
+        overhead.cpu_of(2**22 + 1)
 
 
 def ran(steps, *spent):

@@ -35,7 +35,7 @@ NOT_SEEN = {
     *("tkv", "left_pad_blocks", "paused", "reserved_blocks"),
     *("prompt_throughput", "decode_throughput", "emitted_at", "parked"),
     *("encoder_inputs", "encoder_dropped", "completes", "group_blocks", "sent"),
-    *("deferred", "handed_over", "over", "cache_events"),
+    *("deferred", "handed_over", "over", "cache_events", "masks", "grammars"),
 }
 # A package whose scheduler takes every request at once, and then gives every request a token a
 # step.

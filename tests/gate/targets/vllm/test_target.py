@@ -27,7 +27,7 @@ NOT_SEEN = {
     *("tkv", "left_pad_blocks", "paused", "reserved_blocks", "slot_blocks"),
     *("prompt_throughput", "decode_throughput", "emitted_at", "parked"),
     *("encoder_inputs", "encoder_dropped", "completes", "group_blocks"),
-    *("deferred", "handed_over", "over", "cache_events"),
+    *("deferred", "handed_over", "over", "cache_events", "masks", "grammars"),
 }
 
 
@@ -923,6 +923,17 @@ def test_prefill_is_computed_at_intervals(vllm):
     assert ["b" in vllm.step()["scheduled"] for _ in range(3)] == [False, False, True]
 
 
+def test_a_request_may_be_aborted_before_the_step_after_its_reset(vllm):
+    vllm.begin()
+    vllm.ask("a", ("a", 4), max_tokens=9)
+    vllm.step()
+    assert vllm.pipe.control("reset_running_requests")["done"]
+    vllm.pipe.abort("a")
+    step = vllm.step()
+    assert step["finished"] == {"a": "aborted"}
+    assert step["blocks"] == {}
+
+
 BUFFER = {"kind": "circular_buffer", "block_size": 8}
 
 
@@ -1103,6 +1114,29 @@ def test_an_engine_that_says_that_it_has_no_requests_is_not_asked_to_schedule():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine_core.importlib, "import_module", lambda name: made)
         assert engine_core.decide(Asleep()) == "nothing"
+
+
+@pytest.mark.parametrize("connector", [None, "sends blocks"])
+def test_an_engine_sleeps_while_blocks_are_sent_only_if_the_release_says_so(connector):
+    class Knows:
+        requests = False
+
+        def has_finished_requests(self):
+            return self.connector is not None
+
+        def has_requests(self):
+            return self.requests or self.has_finished_requests()
+
+    class KnowsNothingOfConnectors(Knows):
+        def has_finished_requests(self):
+            return False
+
+    scheduler, earlier = Knows(), KnowsNothingOfConnectors()
+    scheduler.connector = earlier.connector = connector
+    assert engine_core.sleeps(scheduler) is (connector is None)
+    assert not engine_core.sleeps(earlier)  # not modelled
+    scheduler.requests = True
+    assert not engine_core.sleeps(scheduler)
 
 
 def test_mamba_layers_are_refused_with_many_drafts_and_without_chunks(vllm):

@@ -39,7 +39,7 @@ def decision(**changes):
 
 
 def test_whole_requests_and_new_blocks_are_shown():
-    assert worker.message_to_worker(scheduler(), decision()) == {
+    assert worker.message_to_worker(scheduler(), decision(), {}) == {
         "computed": {"k": 9, "r": 0, "n": 4},
         "new": ["n"],
         "resumed": ["r"],
@@ -50,18 +50,36 @@ def test_whole_requests_and_new_blocks_are_shown():
 
 @pytest.mark.parametrize(("preempted", "dropped"), [({"p"}, ["e", "n", "p"]), (None, ["e", "n"])])
 def test_the_second_model_runner_also_forgets_preempted_and_earlier_requests(preempted, dropped):
-    shown = worker.message_to_worker(scheduler(second=True), decision(preempted_req_ids=preempted))
+    shown = worker.message_to_worker(
+        scheduler(second=True), decision(preempted_req_ids=preempted), {}
+    )
     assert shown["dropped"] == dropped
 
 
 def test_tokens_are_sent_only_in_a_pipeline_that_does_not_decide_ahead():
-    shown = worker.message_to_worker(scheduler(stages=2), decision())
+    shown = worker.message_to_worker(scheduler(stages=2), decision(), {})
     assert shown["tokens"] == {"n": 6, "k": 12, "r": 3}
-    assert "tokens" not in worker.message_to_worker(scheduler(stages=2, ahead=True), decision())
+    assert "tokens" not in worker.message_to_worker(scheduler(stages=2, ahead=True), decision(), {})
 
 
 def test_what_is_shown_does_not_change_when_the_worker_appends_blocks():
     made = decision()
-    shown = worker.message_to_worker(scheduler(), made)
+    shown = worker.message_to_worker(scheduler(), made, {})
     made.scheduled_new_reqs[0].block_ids[0].append(3)
     assert shown["blocks"]["n"] == [[1, 2]]
+
+
+def feature(data):
+    return SimpleNamespace(data=data)
+
+
+def test_the_data_of_encoder_inputs_is_sent_with_a_new_request_or_later_and_is_discarded():
+    made = decision(encoder_input_updates={"k": {0: None, 1: {}}})
+    [new] = made.scheduled_new_reqs
+    new.mm_features = [feature(None), feature({})]
+    shown = worker.message_to_worker(scheduler(), made, {"n": (2, 5), "k": (1, 3)})
+    assert (shown["inputs"], shown["released"]) == ({"n": [5], "k": [3]}, {"k": [1]})
+    new.mm_features = []
+    shown = worker.message_to_worker(scheduler(), decision(scheduled_new_reqs=[new]), {"k": (1,)})
+    assert shown["inputs"] == {}
+    assert "released" not in shown

@@ -53,6 +53,42 @@ def test_a_request_is_not_scheduled_whose_next_token_is_not_known(keys, emitted,
     assert (reported is not None) is breaks
 
 
+STAGES: dict[str, Any] = {**AHEAD, **LONG, "use_v2_model_runner": True}
+
+
+@pytest.mark.parametrize(("rests", "breaks"), [(2, True), (1, True), (0, False)])
+def test_a_request_decodes_once_for_each_stage_of_a_pipeline(rests, breaks):
+    history = before(request("a", 6, 7, 1, rests=rests), running="a", **STAGES)
+    reported = in_flight.out_of_its_turn(history, ran({"a": 1}, "a"))
+    assert reported == (
+        f"a is scheduled {3 - rests} steps after the decision that yields its last token; in a "
+        "pipeline of 3 stages, that takes 3 steps"
+        if breaks
+        else None
+    )
+    assert in_flight.someone_rests(history, ran({}, "a")) is breaks
+    assert in_flight.scheduled_for_nothing(history, ran({"a": 1}, "a")) is None
+    assert in_flight.out_of_its_turn(history, ran({}, "a")) is None
+
+
+def test_a_request_rests_only_in_a_pipeline_whose_steps_are_decided_ahead():
+    turns = [
+        flights.turn(keys)
+        for keys in (STAGES, AHEAD | LONG, STAGES | {"pipeline_parallel_size": 1})
+    ]
+    assert turns == [3, 0, 0]
+    only = in_flight.PREDICATES["V1-R50"].concerns
+    assert only(STAGES)
+    assert not only({**STAGES, "async_scheduling": False})
+
+
+def test_requests_that_rest_are_no_reason_to_skip_others():
+    history = before(request("a", 6, 7, 1, rests=1), request("b", 6, 7, 1), **STAGES)
+    assert in_flight.scheduled_for_nothing(history, ran({"b": 1}, "ab")) is None
+    assert queues.passed_by(history, ran({"b": 1}, "ab")) is None
+    assert "a in front of it has" in (in_flight.scheduled_for_nothing(history, ran({}, "ab")) or "")
+
+
 def test_a_request_behind_one_that_is_passed_over_has_its_turn():
     history = before(promised("a"), request("b", 6, 6, 1), **PIPELINE)
     assert in_flight.scheduled_for_nothing(history, ran({"b": 1}, "ab")) is None

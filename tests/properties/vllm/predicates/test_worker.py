@@ -1,9 +1,11 @@
 """What the worker is told, by example: whom it knows, tables, counts, tokens, who has ended."""
 
+import pytest
 from msgspec.structs import replace
 
 from schedproof.model.observation import Sent
-from schedproof.properties.vllm.history.encoder import Input
+from schedproof.model.scenario import Request
+from schedproof.properties.vllm.history.encoder import Input, inputs_of
 from schedproof.properties.vllm.history.run import VllmState, worker_after
 from schedproof.properties.vllm.history.worker import Held
 from schedproof.properties.vllm.predicates import worker
@@ -145,3 +147,35 @@ def test_an_output_is_not_dropped_in_the_step_that_computes_it():
 
 def inputs():
     return (Input(0, "cat", 0, 4),)
+
+
+ENCODER = {"max_num_encoder_input_tokens": 8, "encoder_cache_size": 8}
+PICTURES = inputs_of(
+    Request(id="a", arrival=0, prompt=(("cat", 4), ("dog", 4)), max_tokens=2, encoder_inputs=(0, 1))
+)
+
+
+@pytest.mark.parametrize(
+    ("held", "message", "misses"),
+    [
+        (frozenset({0, 1}), {}, None),
+        (frozenset({0}), {}, "dog"),
+        (frozenset({0}), {"inputs": {"a": (1,)}}, None),
+        (frozenset({0, 1}), {"released": {"a": (0, 1)}}, "cat"),
+        (frozenset({0, 1}), {"new": ("a",), "dropped": ("a",)}, "cat"),
+        (frozenset({0, 1}), {"resumed": ("a",)}, None),
+        (frozenset({0}), {"inputs": None}, None),
+        (None, {}, None),
+    ],
+)
+def test_the_worker_has_the_data_of_each_input_that_it_encodes(held, message, misses):
+    history = book(request("a", 9, 1, inputs=PICTURES), running="a", **ENCODER)
+    history.system_state = VllmState(worker={"a": Held((), 0, held)})
+    sent = Sent(computed={"a": 1}, **{"inputs": {}} | message)
+    step = replace(ran({"a": 8}, "a"), encoder_inputs={"a": (0, 1)}, sent=sent)
+    said = worker.encoded_without_data(history, step)
+    assert said == (
+        misses
+        and f"encoder input {misses} is computed for a, but the worker does not have its data"
+    )
+    assert worker.input_of_a_known_request_is_encoded(history, step)

@@ -1,0 +1,35 @@
+"""vLLM's two model runners. The scheduler decides a little differently for the second one.
+
+Source: release 0.33.0: VllmConfig.use_v2_model_runner. It follows an environment variable; without
+the variable, it depends on what is installed.
+"""
+
+import importlib
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ..protocol_checks import refuse
+from .in_flight import RUNNER, depth
+
+VARIABLE = "VLLM_USE_V2_MODEL_RUNNER"
+
+
+def choose(release: Any, config: Mapping[str, Any]) -> bool:
+    """Let vLLM use the model runner of the configuration from now on, and return whether it is the
+    second one. Refuse the second one if the release has no option for it."""
+    second = bool(config.get(RUNNER))
+    if second:
+        module: Any = importlib.import_module("vllm.config.vllm")
+        if not hasattr(module.VllmConfig, RUNNER):
+            raise refuse(RUNNER, True, f"false ({release} has no VllmConfig.{RUNNER})")
+        module.HAS_TRITON = True  # as on a GPU; the runner itself is replaced
+    os.environ[VARIABLE] = str(int(second))
+    return second
+
+
+def check(release: Any, config: Mapping[str, Any], vllm_config: Any) -> None:
+    """Refuse the second model runner if the release has another number of decisions in flight."""
+    if config.get(RUNNER) and (most := vllm_config.max_concurrent_batches) != depth(config):
+        valid = f"false ({release} has {most} decisions in flight, and not {depth(config)})"
+        raise refuse(RUNNER, True, valid)

@@ -1,0 +1,105 @@
+"""What the grammar of a structured output allows: which drafts, and in which masks the worker finds
+it.
+
+Source: release 0.33.0: Scheduler.get_grammar_bitmask, and StructuredOutputManager.grammar_bitmask,
+validate_tokens and accept_tokens. The scenario says when a grammar ends, and which drafts fit it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..members import find
+from .config import VllmConfig
+from .queue import Plan
+from .state import Grammar, Sequence, State
+
+
+def fitting(grammar: Grammar, known: int, drafts: int) -> int:
+    """Return how many of the drafts that follow the first `known` tokens fit the grammar. After its
+    end, none does (V1-R65)."""
+    if grammar.drafts:
+        drafts = min(drafts, grammar.drafts[known % len(grammar.drafts)])
+    return drafts if grammar.ends is None else max(min(drafts, grammar.ends - known), 0)
+
+
+def without_misfits(sequence: Sequence) -> Sequence:
+    """Return the request without the proposed drafts that do not fit its grammar (V1-R65)."""
+    if sequence.grammar is None:
+        return sequence
+    fit = fitting(sequence.grammar, sequence.generated, sequence.drafted)
+    return sequence._replace(drafted=fit, unfit=sequence.drafted - fit)
+
+
+def lose_drafts(plan: Plan) -> Plan:
+    """Return a plan that was made ahead without the drafts of requests that have a grammar, but no
+    token in flight. The scheduler gets drafts together with the token in flight that they follow,
+    and drafts that it has not checked must not be accepted."""
+    running = [
+        sequence._replace(drafted=0)
+        if sequence.grammar is not None and not sequence.promised and sequence.id in plan.scheduled
+        else sequence
+        for sequence in plan.running
+    ]
+    return plan._replace(running=tuple(running))
+
+
+def fields(
+    config: VllmConfig, before: State, plan: Plan, after: State, emitted: Mapping[str, int]
+) -> dict[str, Any]:
+    """Return the fields of the observation about grammars: the masks that the worker gets, and how
+    far the grammars have advanced (V1-R59)."""
+    known = {sequence.id: sequence for sequence in (*before.waiting, *before.running)}
+    total = {
+        name: known[name].generated + tokens
+        for name, tokens in emitted.items()
+        if name in known and known[name].grammar is not None
+    }
+    return {
+        "masks": masks(config, plan, after),
+        "grammars": {name: accepted(known[name], tokens) for name, tokens in total.items()},
+    }
+
+
+def accepted(sequence: Sequence, tokens: int) -> int:
+    """Return how many of the first `tokens` output tokens come before the end of the grammar."""
+    ends = sequence.grammar.ends if sequence.grammar is not None else 0
+    return tokens if ends is None else min(tokens, ends)
+
+
+def masks(config: VllmConfig, plan: Plan, after: State) -> dict[str, list[int | None]]:
+    """Return the masks for the decision of a step: for each request with a grammar that samples,
+    one for each draft that fits, and one for the token after these (V1-R60, V1-R64).
+
+    If the masks depend on a token in flight, they are made when that token has arrived. Requests
+    that have ended by then get none.
+    """
+    samples = {
+        sequence.id: sequence
+        for sequence in plan.running
+        if sequence.grammar is not None and computes_all(plan, sequence)
+    }
+    if any(sequence.promised for sequence in samples.values()):
+        live = {name: find(after.running, name) for name in samples}
+        now = {name: sequence for name, sequence in live.items() if sequence is not None}
+    else:
+        now = samples
+    return {
+        name: rows(sequence, samples[name], plan.scheduled[name]) for name, sequence in now.items()
+    }
+
+
+def computes_all(plan: Plan, sequence: Sequence) -> bool:
+    """Return whether the decision computes all known tokens of the request."""
+    tokens = plan.scheduled.get(sequence.id)
+    return tokens is not None and tokens >= sequence.num_uncomputed_tokens
+
+
+def rows(now: Sequence, decided: Sequence, tokens: int) -> list[int | None]:
+    grammar = now.grammar
+    if grammar is None:
+        return []
+    beyond = tokens - decided.num_uncomputed_tokens
+    drafts = fitting(grammar, now.generated, min(beyond, decided.drafted))
+    ends = grammar.ends
+    places = range(now.generated, now.generated + drafts + 1)
+    return [place if ends is None or place < ends else None for place in places]

@@ -1,0 +1,102 @@
+"""What a grammar allows: its masks, how far it has advanced, and which drafts fit it."""
+
+import pytest
+
+from schedproof.model.target import ModelTarget
+from schedproof.model.vllm.grammars import fitting
+from schedproof.model.vllm.state import Grammar
+
+CONFIG = {
+    **{"block_size": 4, "max_num_seqs": 2, "max_num_batched_tokens": 16, "max_model_len": 32},
+    **{"num_blocks": 12, "structured_outputs": True},
+}
+AHEAD = {"async_scheduling": True}
+EAGLE = {**AHEAD, "num_speculative_tokens": 2, "num_lookahead_tokens": 2}
+
+
+def started(**changes):
+    target = ModelTarget()
+    assert target.start("vllm", "0.33", CONFIG | changes)["ok"]
+    return target
+
+
+def add(target, name="a", prompt=6, **changes):
+    request = {"id": name, "prompt": [[name, prompt]], "max_tokens": 4, "grammar_ends": 9}
+    assert target.add(request | changes)["ok"]
+
+
+def shown(target, steps):
+    seen = [target.step()["step"] for _ in range(steps)]
+    return [(step["masks"], step["grammars"]) for step in seen]
+
+
+@pytest.mark.parametrize(
+    ("grammar", "known", "fits"),
+    [
+        (Grammar(), 5, 3),
+        (Grammar(ends=6), 5, 1),
+        (Grammar(ends=5), 5, 0),
+        (Grammar(ends=4), 5, 0),
+        (Grammar(drafts=(0, 2)), 4, 0),
+        (Grammar(drafts=(0, 2)), 5, 2),
+        (Grammar(drafts=(9,)), 5, 3),
+    ],
+)
+def test_drafts_fit_up_to_the_first_misfit_and_the_end(grammar, known, fits):
+    assert fitting(grammar, known, 3) == fits
+
+
+def test_a_request_that_samples_has_a_mask_and_its_grammar_advances():
+    target = started()
+    add(target, grammar_ends=2, max_tokens=3)
+    assert shown(target, 3) == [
+        ({"a": [0]}, {"a": 1}),
+        ({"a": [1]}, {"a": 2}),
+        ({"a": [None]}, {"a": 2}),
+    ]
+
+
+def test_no_mask_is_made_for_a_part_of_a_prompt_nor_without_a_grammar():
+    target = started(max_num_batched_tokens=8)
+    add(target, "a", 10)
+    add(target, "b", 2, grammar_ends=None)
+    assert shown(target, 2) == [({}, {}), ({"a": [0]}, {"a": 1})]
+
+
+def test_there_is_a_mask_for_each_draft_that_fits_and_the_next_token():
+    target = started(num_speculative_tokens=3)
+    add(target, max_tokens=8, grammar_drafts=[2, 1], accepted=[2])
+    assert shown(target, 3) == [
+        ({"a": [0]}, {"a": 1}),
+        ({"a": [1, 2]}, {"a": 3}),
+        ({"a": [3, 4]}, {"a": 5}),
+    ]
+
+
+def test_a_preempted_request_takes_its_masks_from_the_tokens_that_it_has():
+    target = started(num_blocks=4, max_model_len=16)
+    add(target, "a", 7, max_tokens=8)
+    add(target, "b", 7, max_tokens=8)
+    masks = [masks for masks, _ in shown(target, 12)]
+    places = [mask["b"][0] for mask in masks if "b" in mask]
+    assert places == sorted({*places})
+
+
+def test_a_mask_waits_for_the_token_in_flight():
+    target = started(**AHEAD)
+    add(target)
+    assert shown(target, 3) == [({"a": [0]}, {}), ({"a": [1]}, {"a": 1}), ({"a": [2]}, {"a": 2})]
+
+
+def test_a_request_that_ends_before_its_mask_is_made_gets_none():
+    target = started(**AHEAD)
+    add(target, max_tokens=4, output_len=2)
+    assert shown(target, 3)[2] == ({}, {"a": 2})
+
+
+def test_drafts_that_the_scheduler_has_not_checked_do_not_count():
+    target = started(**EAGLE, policy="priority", max_num_batched_tokens=3)
+    add(target, "first", 2, grammar_ends=None)
+    add(target, "late", 1, priority=1, max_tokens=8, accepted=[2])
+    seen = shown(target, 7)
+    assert [masks.get("late") for masks, _ in seen[:6]] == [[0], None, None, None, [1], [2, 3, 4]]
