@@ -140,7 +140,7 @@ def name(config: VllmConfig, sequence: Sequence, number: int, place: int) -> Con
 
 def whole_hit(config: VllmConfig, pool: Pool, sequence: Sequence) -> Table:
     """Return the cached blocks of the full-attention group in the request's longest whole hit
-    (V1-R53, V1-R96).
+    (V1-R53, V1-R93, V1-R96).
 
     A hit is whole if it ends at a block boundary in every group (V1-R86), and if each of the other
     groups has cached everything that it reads to compute the next token.
