@@ -63,9 +63,9 @@ LEMMAS: dict[str, tuple[str, Claim]] = {
         Step.joining_is_accepted,
     ),
     "decoding_requests_run_together": (
-        "In a step with {requests}, all of them run or none does. If they run, the step is a decode "
-        "step, no other request runs, and the tkv is the largest of theirs. Those that have "
-        "generated all their tokens leave; of the rest, only aborted ones do.",
+        "In a step with {requests}, all of them run or none does. If they run, it is a decode "
+        "step, no other request runs, and the tkv is the largest of theirs. Those that have generated "
+        "all their tokens leave; of the rest, only aborted ones do.",
         Step.runs_together,
     ),
     "remembered_tkv_covers_every_member": (

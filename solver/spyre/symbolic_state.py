@@ -24,8 +24,8 @@ from ...model.spyre import model as model_of
 from ...model.spyre.config import SpyreConfig
 from ...model.spyre.forward import Forward
 from ...model.spyre.revision import Revision
-from ...model.spyre.state import Sequence as Request
 from ...model.spyre.state import Decision, State
+from ...model.spyre.state import Sequence as Request
 from ..smt.execution import SymbolicLength, SymbolicRun, UndecidedError, count_as_more
 from ..smt.terms import boolean, integer
 

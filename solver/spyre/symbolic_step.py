@@ -26,8 +26,8 @@ from ...model.spyre import (
 from ...model.spyre.config import SpyreConfig
 from ...model.spyre.model import SpyreModel
 from ...model.spyre.revision import Revision
-from ...model.spyre.state import State
 from ...model.spyre.state import Sequence as Request
+from ...model.spyre.state import State
 from ..smt.execution import (
     Path,
     Queue,
