@@ -64,8 +64,8 @@ LEMMAS: dict[str, tuple[str, Claim]] = {
     ),
     "decoding_requests_run_together": (
         "In a step with {requests}, all of them run or none does. If they run, it is a decode "
-        "step, no other request runs, and the tkv is the largest of theirs. Those that have generated "
-        "all their tokens leave; of the rest, only aborted ones do.",
+        "step, no other request runs, and the tkv is the largest of theirs. Those that have "
+        "generated all their tokens leave; of the rest, only aborted ones do.",
         Step.runs_together,
     ),
     "remembered_tkv_covers_every_member": (
