@@ -19,7 +19,7 @@ from .terms import address, all_of
 
 FEW = 16  # the most values of a number that the code uses as an index
 MAX_PATHS = 256  # the most paths of a function whose paths are combined
-MOST_PATHS = 10_000  # the most paths of any function; the step itself has up to 1,500
+MOST_PATHS = 25_000  # the most paths of any function; the step itself has up to 10,000
 MAX_ANSWERS = 250  # the most branches on a path, since a loop bounded only by a symbol never ends
 
 

@@ -66,8 +66,8 @@ from .symbolic_state import MODULES, StepConfiguration, any_config, any_request,
 from .symbolic_step import Step, Stepped
 
 # The numbers of requests that decode, and that are paused, before a step. The last decoding request
-# stands for any number.
-BATCHES = ((1, 0), (2, 0), (0, 2), (1, 1), (2, 1))
+# stands for any number; if two are paused, the last of these does.
+BATCHES = ((1, 0), (2, 0), (0, 2), (1, 1), (2, 1), (1, 2))
 FEW = SIZES[1:-1]  # how many decoding requests are compared with the limit
 
 
@@ -224,9 +224,9 @@ class SettlingStep(Step):
     settles = True
 
     def __init__(self, configuration: StepConfiguration, decoding: int, paused: int) -> None:
-        super().__init__(configuration, decoding + paused)
+        super().__init__(configuration, decoding + paused, pauses=True)
         self.decoding, self.paused = decoding, paused
-        self.counted = decoding - 1
+        self.counted = decoding - 1 if paused < 2 else self.size - 1
 
     def state(self, run: SymbolicRun) -> State:
         state = super().state(run)
@@ -309,7 +309,7 @@ def _were_kept(step: SettlingStep, more: int, stepped: Stepped) -> Any:
         for batch, fits in stepped.compared
         if {request.id for request in batch} == ran and len(batch) == len(ran)
     ]
-    return any_of(kept)
+    return all_of(any_of(kept), step.reports_its_tkv(stepped))
 
 
 class Scale(NamedTuple):

@@ -103,8 +103,8 @@ def proven_for(rule: str, setting: Setting, block: int | None) -> str:
     settles = setting.pauses and rule == LIMIT
     run = "up to 3 that decode or are paused" if settles else f"0 to {MANY} or {LARGE} that decode"
     requests = (
-        f"every number of steps and requests (the code runs with {run}; judged by its text, it "
-        "does not count them)"
+        f"every number of steps and requests (the code runs with {run}, and has at most four loops "
+        "more than the published code, too few to count them as we believe)"
     )
     room = "" if settles or setting.interleave else ", if the pool has room for every prompt"
     return f"{requests}{room}, the code in {_sizes(setting, block)}"
@@ -208,7 +208,7 @@ _PROGRESS = RuleProof(
         "the code runs with blocks of 64 and chunks of 512",
         "one decoding request stands for all decoding ones, two waiting ones for all that wait",
     ),
-    "prefix caching, and a bounded pool",
+    "prefix caching, a bounded pool, and how a step computes its chunk or decodes",
     progress_lemmas.obligations,
     {
         "a request is refused for volume, and overtaken (ALL-R05, 2.5.2, pausing off)": (

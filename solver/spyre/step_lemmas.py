@@ -63,8 +63,9 @@ LEMMAS: dict[str, tuple[str, Claim]] = {
         Step.joining_is_accepted,
     ),
     "decoding_requests_run_together": (
-        "In a step with {requests}, all of them run or none does. Those that have generated "
-        "all their tokens leave; of the rest, only aborted ones do.",
+        "In a step with {requests}, all of them run or none does. If they run, it is a decode "
+        "step, no other request runs, and the tkv is the largest of theirs. Those that have "
+        "generated all their tokens leave; of the rest, only aborted ones do.",
         Step.runs_together,
     ),
     "remembered_tkv_covers_every_member": (
@@ -102,8 +103,12 @@ def obligations(
                         partial(_holds, step, claim, 1),
                     )
                 )
+    block = configuration.block
     tkvs = [
-        lemma for size in sizes if size for lemma in no_tkvs_are_short(configuration.block, size)
+        lemma
+        for size in sizes
+        if size
+        for lemma in (*no_tkvs_are_short(block, size), no_tkv_is_long(block, size))
     ]
     return [*tkvs, *lemmas, *between_steps(configuration.revision)]
 
@@ -185,12 +190,35 @@ def no_tkv_is_short(
 
 
 @lemma(
+    "If the longest request of a batch ({size}) fits into a number of blocks, so does the batch's "
+    "tkv.",
+    name="tkv_stays_within_blocks_of_longest_{size}",
+)
+def no_tkv_is_long(block: int, size: int, more: int) -> list[Any]:
+    numbers, most = Numbers(), integer("blocks")
+    lengths = [length(numbers, "length") for _ in range(size)]
+    others = length(numbers, "more lengths", 0)
+    numbers.facts += [has <= most * block for has in lengths]
+
+    def code(run: SymbolicRun) -> Any:
+        given = [run.number(each) for each in lengths]
+        if size == MANY:
+            given[1] = count_as_more(given[1], run.number(others))
+        with on_symbols(documented):
+            return bare(documented.max_tkv(given, block))
+
+    taken = list(paths(numbers, code, quick=True))
+    return holds_on(numbers, taken, lambda batch: batch + more <= most * block)
+
+
+@lemma(
     "An abort removes one request, or none if it has left, and leaves the others, the tkvs and the "
     "kind of the last step as they were.",
     name="abort_only_removes_{size}",
 )
 def abort_only_removes(revision: Revision, size: int, more: int) -> list[Any]:
-    step = Step(StepConfiguration(revision), size)
+    configuration = StepConfiguration(revision)
+    step = Step(configuration, size, pauses=configuration.pauses)
 
     def code(run: SymbolicRun) -> Any:
         config, before = step.config(run, any_switches=True), step.state(run)
@@ -274,7 +302,8 @@ def model_decides_by_its_revision(revision: Revision, more: int) -> list[Any]:
     name="arrival_waits_uncomputed_{size}",
 )
 def arrival_waits_uncomputed(revision: Revision, size: int, more: int) -> list[Any]:
-    step = Step(StepConfiguration(revision), size)
+    configuration = StepConfiguration(revision)
+    step = Step(configuration, size, pauses=configuration.pauses)
     new = step.newcomers["w1"]
 
     def code(run: SymbolicRun) -> Any:

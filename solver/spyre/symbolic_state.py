@@ -22,9 +22,10 @@ from ...model.spyre import (
 )
 from ...model.spyre import model as model_of
 from ...model.spyre.config import SpyreConfig
+from ...model.spyre.forward import Forward
 from ...model.spyre.revision import Revision
+from ...model.spyre.state import Decision, State
 from ...model.spyre.state import Sequence as Request
-from ...model.spyre.state import State
 from ..smt.execution import SymbolicLength, SymbolicRun, UndecidedError, count_as_more
 from ..smt.terms import boolean, integer
 
@@ -75,6 +76,43 @@ class StepConfiguration(NamedTuple):
     @property
     def pauses(self) -> bool:
         return "paused" in self.revision.shows
+
+
+class Lengths(NamedTuple):
+    """The lengths of a request in symbols, in tokens; it generates `ends` tokens."""
+
+    prompt: Any
+    tokens: Any
+    ends: Any
+    generated: Any
+    computed: Any
+    hit: Any
+
+
+class Call(NamedTuple):
+    """A call of the volumetric check: its arguments and its answer."""
+
+    members: list[Any]
+    newcomer: Any
+    block: Any
+    limit: Any
+    tkv: Any
+    answer: Any
+
+
+class Stepped(NamedTuple):
+    """A state before and after a step, on one path."""
+
+    before: State
+    after: State
+    decision: Decision
+    computed: Forward
+    calls: list[Call]
+    aborted: tuple[str, ...]
+    # the batches compared with the limit, and whether each is within it
+    compared: list[tuple[list[Request], Any]]
+    # the lengths whose largest tkv the step has computed, and that tkv
+    tkvs: list[tuple[list[Any], Any]]
 
 
 # The ids that the proof gives to requests.
@@ -207,11 +245,18 @@ class Held(SymbolicLength):
         return Unread()
 
 
-class Reported(SymbolicLength):
-    """Aborts to report. Only their number is known, and a loop over them visits none of them."""
+class OnlyVisited:
+    """A sequence that the code may only iterate over. Anything else, such as `len`, raises an
+    exception."""
+
+    def __init__(self, items: tuple[Any, ...]) -> None:
+        self._items = items
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(())
+        return iter(self._items)
+
+    def __bool__(self) -> bool:
+        raise TypeError("the step asks whether there are any aborts within it")
 
 
 class Unread:

@@ -4,11 +4,12 @@ claims about it.
 `step_lemmas` explains what is proven, and which parts of the step are stubbed.
 """
 
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import count
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import z3
 
@@ -23,11 +24,10 @@ from ...model.spyre import (
     volumetric,
 )
 from ...model.spyre.config import SpyreConfig
-from ...model.spyre.forward import Forward
 from ...model.spyre.model import SpyreModel
 from ...model.spyre.revision import Revision
-from ...model.spyre.state import Decision, State
 from ...model.spyre.state import Sequence as Request
+from ...model.spyre.state import State
 from ..smt.execution import (
     Path,
     Queue,
@@ -48,10 +48,13 @@ from .symbolic_state import (
     MODULES,
     SWITCHES,
     AnyPool,
+    Call,
     Held,
+    Lengths,
     Name,
-    Reported,
+    OnlyVisited,
     StepConfiguration,
+    Stepped,
     SymbolicConfig,
     Unread,
     check_fields,
@@ -65,51 +68,18 @@ FEW_PAUSED = 2  # with more decoding and paused requests, none ends early or is 
 ENDING = 2  # this many may each end in the step; any others end only together
 
 
-class Lengths(NamedTuple):
-    """The lengths of a request in symbols, in tokens; it generates `ends` tokens."""
-
-    prompt: Any
-    tokens: Any
-    ends: Any
-    generated: Any
-    computed: Any
-    hit: Any
-
-
-class Call(NamedTuple):
-    """A call of the volumetric check: its arguments and its answer."""
-
-    members: list[Any]
-    newcomer: Any
-    block: Any
-    limit: Any
-    tkv: Any
-    answer: Any
-
-
-class Stepped(NamedTuple):
-    """A state before and after a step, on one path."""
-
-    before: State
-    after: State
-    decision: Decision
-    computed: Forward
-    calls: list[Call]
-    aborted: tuple[str, ...]
-    # the batches compared with the limit, and whether each is within it
-    compared: list[tuple[list[Request], Any]]
-
-
 class Step:
     """All paths of one step with `size` decoding requests.
 
     The step runs when `paths` is first read. `settles` means that the release decides within the
-    step which requests decode and which pause.
+    step which requests decode and which pause. With `pauses`, earlier steps may have decided so.
     """
 
     settles = False
 
-    def __init__(self, configuration: StepConfiguration, size: int) -> None:
+    def __init__(
+        self, configuration: StepConfiguration, size: int, *, pauses: bool = False
+    ) -> None:
         self.configuration, self.size = configuration, size
         self.numbers = numbers = Numbers()
         self.more = length(numbers, "more decoding", 0)
@@ -126,7 +96,8 @@ class Step:
         self.ongoing, self.waiting = self._prefilling(), [self._new(), self._new()]
         self.tkv, self.runner_tkv = (length(numbers, name, 0) for name in ("tkv", "runner_tkv"))
         self.was_prefill, self.prefills = boolean("was_prefill"), boolean("prefills")
-        if configuration.remembers:
+        # A paused request may be longer than the tkv.
+        if configuration.remembers and not pauses:
             lengths = [member.computed for member in self.members]
             covered = all_of([all_of(has <= self.tkv, has <= self.runner_tkv) for has in lengths])
             apart = self.was_prefill if configuration.interleave else z3.BoolVal(False)
@@ -192,8 +163,9 @@ class Step:
         running = [admitted(f"r{number}", of) for number, of in enumerate(self.members)]
         if self.counted is not None:
             running[self.counted] = several(running[self.counted], run.number(self.more))
-        if running and not (self.settles and self.size > FEW_PAUSED):
-            cast(Any, running[0].blocks).counts = True
+        asked = 2 if self.size == 2 and not self.settles else 1
+        for held in running[: asked if self.size <= FEW_PAUSED or not self.settles else 0]:
+            cast(Any, held.blocks).counts = True
         first, others = (request(f"w{number}", of) for number, of in enumerate(self.waiting))
         in_line = run.number(self.in_line)
         waiting = Queue([first, several(others, in_line - 2)], in_line)
@@ -211,7 +183,7 @@ class Step:
             runner_tkv=run.number(self.runner_tkv),
             pool=AnyPool.of(run),
             lost_blocks=run.number(integer("lost blocks")),
-            aborted=cast(Any, gone if self.size == ENDING else Reported(reported)),
+            aborted=cast(Any, () if self.settles and self.size > FEW_PAUSED else gone),
         )
 
     def config(self, run: SymbolicRun, *, any_switches: bool = False) -> Any:
@@ -233,6 +205,7 @@ class Step:
     def _code(self, run: SymbolicRun) -> Stepped:
         config, before, calls = self.config(run), self.state(run), list[Call]()
         observed, compared = list[Any](), list[tuple[list[Request], Any]]()
+        tkvs = list[tuple[list[Any], Any]]()
 
         def check(members: Any, newcomer: Any, block: Any, limit: Any, tkv: Any) -> bool:
             if not isinstance(members, list | tuple):
@@ -289,7 +262,7 @@ class Step:
                     count_like(run.number(integer(f"padding {at}")), each)
                     for at, each in enumerate(lengths)
                 ],
-                max_tkv=partial(self._max_tkv, run),
+                max_tkv=partial(self._max_tkv, run, tkvs),
                 request_tkvs=partial(self._request_tkvs, run),
             ),
             stubs(
@@ -305,7 +278,7 @@ class Step:
             stubs(release_2_1_2, fits_prompt=room),
             stubs(release_2_5_2, fits_limit=fits_limit),
         ):
-            after, _ = model.step(before, inside)
+            after, _ = model.step(before, self._aborted_inside(run, inside))
         if vars(model).keys() != {"config", "revision"}:
             raise UndecidedError("remembers something for later calls in the model")
         [(*_, decision, computed, _, _)] = observed
@@ -314,19 +287,28 @@ class Step:
         waited = tuple(cast(Any, before.waiting).known if unseen else before.waiting)
         before = before._replace(waiting=waited)
         after = after._replace(waiting=waited) if unseen else after
-        return Stepped(before, after, decision, computed, calls, inside, compared)
+        return Stepped(before, after, decision, computed, calls, inside, compared, tkvs)
 
-    def _max_tkv(self, run: SymbolicRun, lengths: list[Any], block: int) -> Any:
-        """Return an arbitrary number that the lemma `no_length_exceeds_its_tkv_N` allows."""
+    def _aborted_inside(self, run: SymbolicRun, names: tuple[str, ...]) -> Any:
+        """Return the ids of the aborts within the step; with few requests, some have left."""
+        if self.settles or self.size > FEW:
+            return OnlyVisited(names)
+        gone: Any = run.number(length(self.numbers, "aborts of requests that have left", 0))
+        return Queue([*names, several_names("gone", gone - 1)], gone + len(names))
+
+    def _max_tkv(self, run: SymbolicRun, tkvs: list[Any], lengths: list[Any], block: int) -> Any:
+        """Return an arbitrary number that the lemma `no_length_exceeds_its_tkv_N` allows, and
+        append it to `tkvs`, with the lengths."""
         if block != self.configuration.block:
             raise UndecidedError("asks for a tkv in blocks of another size")
         if not lengths:
             return 0
         tkv = run.number(self._at_least([bare(each) for each in lengths]))
+        tkvs.append(([*map(bare, lengths)], bare(tkv)))
         return tkv if lengths[1:] else count_like(tkv, lengths[0])
 
     def _request_tkvs(self, run: SymbolicRun, lengths: list[Any], block: int) -> list[Any]:
-        return [self._max_tkv(run, [each], block) for each in lengths]
+        return [self._max_tkv(run, [], [each], block) for each in lengths]
 
     def _at_least(self, lengths: list[Any]) -> Any:
         key = tuple(each.get_id() for each in lengths)
@@ -405,10 +387,28 @@ class Step:
 
     def runs_together(self, more: int, step: Stepped) -> Any:
         names = {f"r{number}" for number in range(self.size)}
-        ran = names & {*step.computed.scheduled}
-        if ran and (ran != names or step.decision.kind != "decode"):
+        scheduled = {*step.computed.scheduled}
+        decodes = step.decision.kind == "decode"
+        if decodes != bool(names & scheduled) or (decodes and names != scheduled):
             return z3.BoolVal(False)
-        return all_of(*self._kept(more, step))
+        return all_of(*self._kept(more, step), self.reports_its_tkv(step))
+
+    def reports_its_tkv(self, step: Stepped) -> Any:
+        """Return whether a decode step reports the largest tkv of its requests, at the lengths that
+        they have after the step."""
+        if step.decision.kind != "decode":
+            return z3.BoolVal(True)
+        members = {f"r{number}": member for number, member in enumerate(self.members)}
+        if not members.keys() >= {*step.computed.scheduled}:
+            return z3.BoolVal(False)
+        lengths = [members[name].computed + 1 for name in step.computed.scheduled]
+        return any_of(
+            [
+                all_of(bare(step.computed.tkv) == tkv, *map(operator.eq, given, lengths))
+                for given, tkv in step.tkvs
+                if len(given) == len(lengths)
+            ]
+        )
 
     def keeps_order(self, more: int, step: Stepped) -> Any:
         """Return whether a step that pauses requests leaves a state that the lemmas allow."""

@@ -189,7 +189,7 @@ def _say_slack(search: VolumeSearch) -> None:
         search.say(f"slack: inconclusive: {why}")
         return
     if tokens is None:
-        search.say(f"slack: even {most} more tokens per request are not enough")
+        search.say(f"slack: even with {most} more tokens for every request, the lemmas do not hold")
     elif tokens == 0:
         search.say("slack: none is needed; every lemma about the formula holds")
     else:

@@ -221,7 +221,7 @@ def test_what_was_judged_is_written_and_what_was_not_is_code_3(run, monkeypatch)
     assert note in result.out
     assert note in Path("there/matrix.md").read_text().replace("\\", "")
     assert result.code == 3
-    assert "/16  vllm==0.33.0, any: no verdict: no such release (2 s)" in result.out
+    assert "/17  vllm==0.33.0, any: no verdict: no such release (2 s)" in result.out
     data = json.loads(Path("there/matrix.json").read_text())
     assert data["format"] == "schedproof/matrix@1"
     assert data["entries"][0]["problem"] == "no such release"

@@ -103,7 +103,7 @@ def test_every_function_that_a_step_calls_has_been_followed(revision):
     before = sys.gettrace()
     sys.settrace(note)
     try:
-        assert [*islice(paths(step.numbers, step._code, quick=True), 40)]
+        assert [*islice(paths(step.numbers, step._code, quick=True), 400)]
     finally:
         sys.settrace(before)
     assert {function for _, function in entered - followed} == set()

@@ -37,7 +37,7 @@ def starts(hit, **others):
     return ran(
         {"b": 14 - hit, **dict.fromkeys(others, 1)},
         ["b", *others],
-        blocks={"b": (1, 2, 3, 4), **{name: (5,) for name in others}},
+        blocks={"b": (1, 2, 3, 4), **dict.fromkeys(others, (5,))},
         group_blocks={"b": ((0, 8, 9, 10),), **tables},
         prefix_hit={"b": hit, **dict.fromkeys(others, 0)},
     )
