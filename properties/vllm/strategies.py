@@ -177,10 +177,8 @@ _PUBLISHED: dict[str, Sequence[Any]] = {
     **{"enable_prefix_caching": (True, False), "policy": ("fcfs", "priority")},
 }
 WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
-    "crowd": {
-        **{**_PUBLISHED, "max_model_len": (512,)},
-        **{"num_blocks": (1000, None), "watermark": (0.6, 0.0)},
-    },
+    "crowd": _PUBLISHED
+    | {"max_model_len": (512,), "num_blocks": (1000, None), "watermark": (0.6, 0.0)},
     "packed": {
         **_PUBLISHED,
         **{"max_model_len": (512,), "num_blocks": (90, 48)},
@@ -195,11 +193,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "deep": _PUBLISHED
     | {"max_num_seqs": (1, 32, 48), "max_model_len": (131_072,), "num_blocks": (30_000,)}
     | {"max_num_batched_tokens": (32_768, 2048, 8192)},
-    "loose": {
-        **_PUBLISHED,
-        "max_model_len": (8192,),
-        "enable_chunked_prefill": (True, True, False),
-    },
+    "loose": _PUBLISHED | {"max_model_len": (8192,), "enable_chunked_prefill": (True, True, False)},
     "full": {
         **{"max_num_seqs": (256, 512), "max_num_batched_tokens": (8192, 2048)},
         **{"max_model_len": (16_384,), "num_blocks": (None, 1000), "policy": ("fcfs", "priority")},
@@ -237,13 +231,12 @@ def configs(
         length = min(length, draw(served_lengths(block, num_blocks, avoid)))
     threshold = draw(thresholds(block, length))
     caching = draw(st.sampled_from((True, True, False)))
+    budget = draw(budgets(scale, block, max_num_seqs, length, chunks, threshold))
     config = {
         "block_size": block,
         "num_blocks": num_blocks,
         "max_num_seqs": max_num_seqs,
-        "max_num_batched_tokens": draw(
-            budgets(scale, block, max_num_seqs, length, chunks, threshold)
-        ),
+        "max_num_batched_tokens": budget,
         "max_model_len": length,
         "long_prefill_token_threshold": threshold,
         "enable_chunked_prefill": chunks,

@@ -260,7 +260,7 @@ def test_ctrl_c_writes_the_finished_gates_and_names_the_others(run, monkeypatch,
     Path("schedproof-matrix").mkdir()
     result = run("matrix", "vllm==0.28.0", "vllm==0.33.0", "--profile", "quick", *scheduler)
     assert result.code == 3
-    of = 2 if scheduler else 32
+    of = 2 if scheduler else 34
     assert f"interrupted after 1 of {of}; " in result.err
     said = " ".join(result.out.split())
     assert "schedproof-matrix/matrix.md: 0 rows with broken rules, incomplete" in said
@@ -281,7 +281,7 @@ def test_ctrl_c_says_that_the_same_command_goes_on(run, monkeypatch):
     monkeypatch.setattr("schedproof.gate.cli.matrix.run_cells", interrupted)
     result = run("matrix", "vllm==0.33.0")
     assert result.code == 3
-    assert "interrupted after 0 of 16; run the command again to resume" in result.err
+    assert "interrupted after 0 of 17; run the command again to resume" in result.err
     assert "16 gates of profile quick\n" in result.out
     Path("mine.py").write_text("class Mine:\n    pass\n", encoding="utf-8")
     result = run("matrix", "vllm==0.33.0", "--scheduler-cls", "mine.Mine", "--path", ".")

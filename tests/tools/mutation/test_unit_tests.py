@@ -56,6 +56,7 @@ def unit(package, tmp_path):
 
 
 def test_changes_are_drawn_by_the_seed_and_none_comes_twice(core, monkeypatch):
+    pytest.importorskip("cosmic_ray", reason="comes with the extra tools")
     monkeypatch.setattr(unit_tests, "FILES", ("block_pool.py",))
     drawn = [[*unit_tests.changes(core, seed)] for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
