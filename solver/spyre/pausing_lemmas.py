@@ -62,8 +62,16 @@ from .admission_lemmas import BLOCK
 from .loop_lemmas import kept_requests_fit_after_each_turn
 from .step_lemmas import between_steps
 from .symbolic_admission import SIZES, Lengths, blocks, length, own_tkv
-from .symbolic_state import MODULES, StepConfiguration, any_config, any_request, plain_id, several
-from .symbolic_step import Step, Stepped
+from .symbolic_state import (
+    MODULES,
+    StepConfiguration,
+    Stepped,
+    any_config,
+    any_request,
+    plain_id,
+    several,
+)
+from .symbolic_step import Step
 
 # The numbers of requests that decode, and that are paused, before a step. The last decoding request
 # stands for any number; if two are paused, the last of these does.

@@ -47,8 +47,8 @@ from ..smt.obligation import Obligation, lemma
 from ..smt.on_symbols import on_symbols
 from ..smt.terms import all_of, boolean, integer
 from .symbolic_admission import MANY, SIZES, length
-from .symbolic_state import MODULES, Name, StepConfiguration, any_config
-from .symbolic_step import Step, Stepped
+from .symbolic_state import MODULES, Name, StepConfiguration, Stepped, any_config
+from .symbolic_step import Step
 
 Claim = Callable[[Step, int, Stepped], Any]
 AT_ONCE = 2  # how many requests of a large batch one lemma compares with a tkv
