@@ -74,8 +74,8 @@ from .symbolic_state import (
 from .symbolic_step import Step
 
 # The numbers of requests that decode, and that are paused, before a step. The last decoding request
-# stands for any number; if two are paused, the last of these does.
-BATCHES = ((1, 0), (2, 0), (0, 2), (1, 1), (2, 1), (1, 2))
+# stands for any number; if none decodes or two are paused, the last paused one does.
+BATCHES = ((0, 0), (0, 1), (1, 0), (2, 0), (0, 2), (1, 1), (2, 1), (1, 2))
 FEW = SIZES[1:-1]  # how many decoding requests are compared with the limit
 
 
@@ -234,7 +234,8 @@ class SettlingStep(Step):
     def __init__(self, configuration: StepConfiguration, decoding: int, paused: int) -> None:
         super().__init__(configuration, decoding + paused, pauses=True)
         self.decoding, self.paused = decoding, paused
-        self.counted = decoding - 1 if paused < 2 else self.size - 1
+        last = decoding - 1 if decoding and paused < 2 else self.size - 1
+        self.counted = last if self.size else None
 
     def state(self, run: SymbolicRun) -> State:
         state = super().state(run)
@@ -309,6 +310,8 @@ def chosen_request_prefills_or_waits(revision: Revision, ignored: int) -> list[A
 
 def _were_kept(step: SettlingStep, more: int, stepped: Stepped) -> Any:
     ran = {*stepped.computed.scheduled}
+    if not step.size:
+        return z3.BoolVal((stepped.decision.kind == "decode") == bool(more))
     if stepped.decision.kind != "decode":
         return z3.BoolVal(not ran & {f"r{number}" for number in range(step.size)})
     lengths = {f"r{number}": member.computed for number, member in enumerate(step.members)}

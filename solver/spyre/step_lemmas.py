@@ -45,16 +45,20 @@ from ..smt.execution import SymbolicRun, bare, condition, count_as_more, holds_o
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from ..smt.on_symbols import on_symbols
-from ..smt.terms import all_of, boolean, integer
-from .symbolic_admission import MANY, SIZES, length
+from ..smt.terms import all_of, any_of, boolean, integer
+from . import symbolic_admission
+from .symbolic_admission import MANY, SIZES, length, own_tkv
 from .symbolic_state import MODULES, Name, StepConfiguration, Stepped, any_config
 from .symbolic_step import Step
 
 Claim = Callable[[Step, int, Stepped], Any]
 AT_ONCE = 2  # how many requests of a large batch one lemma compares with a tkv
 JOINING = "joining_request_was_accepted"
-# The same lemma for a step in which no request decodes. The check need not be called then.
-ALONE = "A request that joins an empty batch has computed its prompt and generated one token."
+# The same lemmas for a step in which no request decodes. The check need not be called then.
+ALONE = {
+    JOINING: "A request that joins an empty batch has computed its prompt and generated one token.",
+    "decoding_requests_run_together": "A step with no decoding request is no decode step.",
+}
 LEMMAS: dict[str, tuple[str, Claim]] = {
     JOINING: (
         "If a request joins {requests} (if it starts, where the check is called only then), none "
@@ -93,8 +97,8 @@ def obligations(
         step = Step(configuration, size)
         for name, (sentence, claim) in LEMMAS.items():
             if name in lemmas_of(configuration, size):
-                if name == JOINING and not size:
-                    sentence = ALONE
+                if not size:
+                    sentence = ALONE.get(name, sentence)
                 lemmas.append(
                     Obligation(
                         f"{name}_{size}",
@@ -138,10 +142,8 @@ def between_steps(revision: Revision) -> list[Obligation]:
 
 def lemmas_of(configuration: StepConfiguration, size: int) -> set[str]:
     """Return the names of the lemmas that apply to a configuration."""
-    names = {JOINING, "one_request_prefills"}
-    if size:
-        names.add("decoding_requests_run_together")
-    if configuration.remembers and (size or not configuration.interleave):
+    names = {JOINING, "one_request_prefills", "decoding_requests_run_together"}
+    if configuration.remembers:
         names.add("remembered_tkv_covers_every_member")
     if configuration.asks_once:
         names.add("prefill_is_uninterrupted")
@@ -191,14 +193,16 @@ def no_tkv_is_short(
 
 @lemma(
     "If the longest request of a batch ({size}) fits into a number of blocks, so does the batch's "
-    "tkv.",
-    name="tkv_stays_within_blocks_of_longest_{size}",
+    "tkv. In a batch of up to five, it is no larger than the tkv of some request.",
+    name="tkv_is_no_larger_than_needed_{size}",
 )
 def no_tkv_is_long(block: int, size: int, more: int) -> list[Any]:
-    numbers, most = Numbers(), integer("blocks")
+    numbers, most, of = Numbers(), integer("blocks"), symbolic_admission.Lengths(block, None)
     lengths = [length(numbers, "length") for _ in range(size)]
     others = length(numbers, "more lengths", 0)
     numbers.facts += [has <= most * block for has in lengths]
+    widest = numbers.extreme([symbolic_admission.blocks(numbers, of, has) for has in lengths])
+    own = [own_tkv(numbers, of, has, widest) for has in lengths] if size <= MANY else []
 
     def code(run: SymbolicRun) -> Any:
         given = [run.number(each) for each in lengths]
@@ -208,7 +212,12 @@ def no_tkv_is_long(block: int, size: int, more: int) -> list[Any]:
             return bare(documented.max_tkv(given, block))
 
     taken = list(paths(numbers, code, quick=True))
-    return holds_on(numbers, taken, lambda batch: batch + more <= most * block)
+
+    def is_needed(batch: Any) -> Any:
+        reached = any_of([batch + more <= tkv for tkv in own]) if own else z3.BoolVal(True)
+        return all_of(batch + more <= most * block, reached)
+
+    return holds_on(numbers, taken, is_needed)
 
 
 @lemma(

@@ -26,7 +26,7 @@ from ...model.spyre.forward import Forward
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Decision, State
 from ...model.spyre.state import Sequence as Request
-from ..smt.execution import SymbolicLength, SymbolicRun, UndecidedError, count_as_more
+from ..smt.execution import SymbolicLength, SymbolicRun, UndecidedError, bare, count_as_more
 from ..smt.terms import boolean, integer
 
 # The modules that a step runs.
@@ -113,6 +113,14 @@ class Stepped(NamedTuple):
     compared: list[tuple[list[Request], Any]]
     # the lengths whose largest tkv the step has computed, and that tkv
     tkvs: list[tuple[list[Any], Any]]
+
+
+def keeps_lengths(request: Request, of: Lengths, block: int) -> Iterator[Any]:
+    """Yield the claims that a request still has these lengths."""
+    yield bare(request.prompt) == of.prompt
+    yield bare(request.max_tokens) == of.tokens
+    yield bare(request.output_len) == of.ends
+    yield bare(request.prefix_hit) == of.hit * block
 
 
 # The ids that the proof gives to requests.

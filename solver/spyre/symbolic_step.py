@@ -58,6 +58,7 @@ from .symbolic_state import (
     SymbolicConfig,
     Unread,
     check_fields,
+    keeps_lengths,
     plain_id,
     several,
     several_names,
@@ -89,9 +90,8 @@ class Step:
         self.in_line, self.pool = length(numbers, "waiting", 0), length(numbers, "num_blocks")
         self.reported = length(numbers, "aborts to report", 0)
         self._tkvs: dict[tuple[int, ...], tuple[Any, list[Any]]] = {}
-        self.limit, self.slots, self.longest = (
-            length(numbers, name) for name in ("limit", "slots", "longest")
-        )
+        self.limit, self.slots = length(numbers, "limit"), length(numbers, "slots")
+        self.longest = length(numbers, "longest")
         self.members = [self._decoding(number) for number in range(size)]
         self.ongoing, self.waiting = self._prefilling(), [self._new(), self._new()]
         self.tkv, self.runner_tkv = (length(numbers, name, 0) for name in ("tkv", "runner_tkv"))
@@ -187,9 +187,7 @@ class Step:
         )
 
     def config(self, run: SymbolicRun, *, any_switches: bool = False) -> Any:
-        slots, longest, limit = (
-            run.number(number) for number in (self.slots, self.longest, self.limit)
-        )
+        slots, longest, limit = map(run.number, (self.slots, self.longest, self.limit))
         settings = SpyreConfig(
             block_size=self.configuration.block,
             chunk_size=self.configuration.chunk,
@@ -342,15 +340,19 @@ class Step:
             decodes = bare(request.computed) >= bare(request.prompt)
             due = z3.BoolVal(request.id in started) if self.configuration.asks_once else decodes
             accepted = [self._accepts(call, own, more) for call in step.calls]
-            whole = all_of(
-                bare(request.computed) == own.prompt, bare(request.generated) == 1 + more
-            )
             claims += [
                 z3.Implies(due, any_of(not self.size, *accepted)),
-                z3.Implies(decodes, whole),
+                self._joins_whole(more, request),
             ]
             claims.append(z3.Implies(any_of(due, decodes), none_ran))
         return all_of(claims)
+
+    def _joins_whole(self, more: int, request: Request) -> Any:
+        decodes = bare(request.computed) >= bare(request.prompt)
+        own, generated = self.newcomers[request.id], bare(request.generated)
+        return z3.Implies(
+            decodes, all_of(bare(request.computed) == own.prompt, generated == 1 + more)
+        )
 
     def _accepts(self, call: Call, newcomer: Lengths, more: int) -> Any:
         """Return whether the call accepted this newcomer together with the current decoding
@@ -389,6 +391,8 @@ class Step:
         names = {f"r{number}" for number in range(self.size)}
         scheduled = {*step.computed.scheduled}
         decodes = step.decision.kind == "decode"
+        if not names:
+            return z3.BoolVal(decodes == bool(more))
         if decodes != bool(names & scheduled) or (decodes and names != scheduled):
             return z3.BoolVal(False)
         return all_of(*self._kept(more, step), self.reports_its_tkv(step))
@@ -417,8 +421,9 @@ class Step:
         paused = {request.id for request in step.after.paused} <= decoded
         others = step._replace(after=step.after._replace(paused=()))
         fresh = [bare(request.paused_steps) == 0 for request in step.after.running]
+        joined = [self._joins_whole(0, request) for request in self._others(step.after)]
         return all_of(
-            once, paused, *fresh, *self._kept(more, step), self.one_prefills(more, others)
+            once, paused, *fresh, *joined, *self._kept(more, step), self.one_prefills(more, others)
         )
 
     def _kept(self, more: int, step: Stepped) -> Iterator[Any]:
@@ -436,11 +441,12 @@ class Step:
             yield bare(request.computed) == member.computed + ran + more
             yield bare(request.generated) == generated
             yield generated < member.ends
-            yield from self._keeps_lengths(request, member)
+            yield from keeps_lengths(request, member, self.configuration.block)
 
     def remembered_tkv_covers(self, more: int, step: Stepped) -> Any:
         after = step.after
-        apart = condition(after.last_step_was_prefill) if self.configuration.interleave else False
+        may_be_apart = self.configuration.interleave and not more
+        apart = condition(after.last_step_was_prefill) if may_be_apart else False
         return all_of(
             [
                 z3.Implies(
@@ -480,7 +486,7 @@ class Step:
             )
             claims.append(any_of(computed >= own.prompt, prefilling))
             claims.append(bare(request.generated) < own.ends)
-            claims += self._keeps_lengths(request, own)
+            claims += keeps_lengths(request, own, self.configuration.block)
         return all_of(claims)
 
     def is_uninterrupted(self, more: int, step: Stepped) -> Any:
@@ -492,9 +498,3 @@ class Step:
 
     def _others(self, state: State) -> list[Request]:
         return [request for request in state.running if request.id in self.newcomers]
-
-    def _keeps_lengths(self, request: Request, of: Lengths) -> Iterator[Any]:
-        yield bare(request.prompt) == of.prompt
-        yield bare(request.max_tokens) == of.tokens
-        yield bare(request.output_len) == of.ends
-        yield bare(request.prefix_hit) == of.hit * self.configuration.block

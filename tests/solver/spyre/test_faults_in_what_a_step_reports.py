@@ -38,12 +38,22 @@ SCHEDULED = "        dict.fromkeys(names, 1),\n"
             ),
         ),
         (
-            "tkv_stays_within_blocks_of_longest_2",
+            "tkv_is_no_larger_than_needed_2",
             [
                 (
                     "spyre/documented.py",
                     "    before_last: int = (blocks_for(longest, block_size) - 1) * block_size\n",
                     "    before_last: int = blocks_for(longest, block_size) * block_size\n",
+                )
+            ],
+        ),
+        (
+            "tkv_is_no_larger_than_needed_1",
+            [
+                (
+                    "spyre/documented.py",
+                    "    return before_last + filled\n",
+                    "    return before_last + block_size\n",
                 )
             ],
         ),
@@ -96,3 +106,30 @@ def test_a_paused_request_that_resumes_although_it_does_not_fit_is_refuted(lemma
     stays = f"{SETTLED}    if {condition}:\n        {ALL_STAY}"
     change = (PAUSING, SETTLED, stays)
     assert status(lemma, [change], "2.5.2", pausing=True)[0] == "refuted"
+
+
+AFTER_A_CHUNK = "    after = after_forward(state, waiting, running, True, tkv, pool)\n"
+
+
+@pytest.mark.slow
+def test_a_tkv_that_is_forgotten_as_the_first_request_joins_is_refuted():
+    forgets = AFTER_A_CHUNK.replace("True, tkv", "bool(state.decoding), tkv * bool(state.decoding)")
+    found = status(
+        "remembered_tkv_covers_every_member_0", in_forward(AFTER_A_CHUNK, forgets), "2.1.2"
+    )
+    assert found[0] != "proven"
+
+
+def test_a_decode_step_without_a_decoding_request_is_refuted():
+    line = "    state, computed = compute(config, revision, state, decision)\n"
+    idle = '    if decision.kind == "idle":\n        decision = Decision("decode", ())\n'
+    assert status(f"{RUNS}_0", [(STEP, line, idle + line)])[0] == "refuted"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("paused", [0, 1])
+def test_a_request_that_joins_without_its_whole_prompt_is_refuted(paused):
+    line = "    computed = replace(request, computed=counted)\n"
+    more = line.replace("=counted", "=counted + (counted >= request.prompt and not state.decoding)")
+    name = f"step_keeps_requests_0_{paused}"
+    assert status(name, in_forward(line, more), "2.5.2", pausing=True)[0] != "proven"
