@@ -112,7 +112,7 @@ def obligations(
         lemma
         for size in sizes
         if size
-        for lemma in (*no_tkvs_are_short(block, size), no_tkv_is_long(block, size))
+        for lemma in (*no_tkvs_are_short(block, size), *no_tkvs_are_long(block, size))
     ]
     return [*tkvs, *lemmas, *between_steps(configuration.revision)]
 
@@ -191,9 +191,15 @@ def no_tkv_is_short(
     return holds_on(numbers, list(paths(numbers, code, quick=True)), covers)
 
 
+def no_tkvs_are_long(block: int, size: int) -> list[Obligation]:
+    """Return the lemma for a number of requests, or none for a large number, for which cvc5 gives
+    up."""
+    return [no_tkv_is_long(block, size)] if size <= MANY else []
+
+
 @lemma(
     "If the longest request of a batch ({size}) fits into a number of blocks, so does the batch's "
-    "tkv. In a batch of up to five, it is no larger than the tkv of some request.",
+    "tkv, which is no larger than the tkv of some request.",
     name="tkv_is_no_larger_than_needed_{size}",
 )
 def no_tkv_is_long(block: int, size: int, more: int) -> list[Any]:
@@ -202,7 +208,7 @@ def no_tkv_is_long(block: int, size: int, more: int) -> list[Any]:
     others = length(numbers, "more lengths", 0)
     numbers.facts += [has <= most * block for has in lengths]
     widest = numbers.extreme([symbolic_admission.blocks(numbers, of, has) for has in lengths])
-    own = [own_tkv(numbers, of, has, widest) for has in lengths] if size <= MANY else []
+    own = [own_tkv(numbers, of, has, widest) for has in lengths]
 
     def code(run: SymbolicRun) -> Any:
         given = [run.number(each) for each in lengths]
@@ -214,7 +220,7 @@ def no_tkv_is_long(block: int, size: int, more: int) -> list[Any]:
     taken = list(paths(numbers, code, quick=True))
 
     def is_needed(batch: Any) -> Any:
-        reached = any_of([batch + more <= tkv for tkv in own]) if own else z3.BoolVal(True)
+        reached = any_of([batch + more <= tkv for tkv in own])
         return all_of(batch + more <= most * block, reached)
 
     return holds_on(numbers, taken, is_needed)

@@ -183,6 +183,7 @@ def admission_decides_as_in_lemmas(block: int, hit: int, idle: int, more: int) -
             watermark_blocks=run.number(reserve),
             enable_prefix_caching=False,
             more_groups=(),
+            has_own_pools=False,
             caches_states=False,
         )
         hits = tuple(range(100, 100 + hit))
@@ -237,6 +238,7 @@ def growth_decides_as_in_lemmas(block: int, held: int, more: int) -> list[Any]:
             max_model_len=10**6,
             enable_prefix_caching=False,
             more_groups=(),
+            has_own_pools=False,
             caches_states=False,
         )
         pool = Pool(run.number(free), (), 1, (), NOTHING_CACHED)

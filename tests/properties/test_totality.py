@@ -38,6 +38,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(("prompt_throughput", "decode_throughput"), COUNTS),
     "encoder_inputs": st.dictionaries(IDS, BLOCKS),
     "encoder_dropped": QUEUES,
+    "group_free_blocks": st.lists(COUNTS, max_size=3),
     "group_blocks": st.dictionaries(IDS, st.lists(BLOCKS, max_size=2)),
     **dict.fromkeys(("completes", "over"), st.booleans()),
     "cache_events": st.fixed_dictionaries(

@@ -175,10 +175,12 @@ def order_is_known(history: VllmRun) -> bool:
         return False
     line = waited_before(history)
     if history.last is None or history.last.waiting is not None:
+        if not blocked.can_be(history.config):
+            return True
         shown = (history.last.waiting or ()) if history.last is not None else ()
         # A request whose grammar is compiled at once may be set aside without being shown.
         return not any(
-            was_set_aside(history, request) and not request.blocked and request.id not in shown
+            request.id not in shown and not request.blocked and was_set_aside(history, request)
             for request in line
         )
     aside = any(was_set_aside(history, request) for request in line)

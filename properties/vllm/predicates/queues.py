@@ -362,7 +362,6 @@ PREDICATES = {
     "V1-I1": Predicate(
         not_in_one_queue,
         someone_moves,
-        reads=("finished", "preempted", "running", "scheduled", "waiting"),
     ),
     "V1-P01": Predicate(passed_by, several_run),
     "V1-R97": Predicate(prefill_too_early, prefills_are_held, only_with=cadence.is_kept),

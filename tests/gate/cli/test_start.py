@@ -282,7 +282,7 @@ def test_ctrl_c_says_that_the_same_command_goes_on(run, monkeypatch):
     result = run("matrix", "vllm==0.33.0")
     assert result.code == 3
     assert "interrupted after 0 of 17; run the command again to resume" in result.err
-    assert "16 gates of profile quick\n" in result.out
+    assert "17 gates of profile quick\n" in result.out
     Path("mine.py").write_text("class Mine:\n    pass\n", encoding="utf-8")
     result = run("matrix", "vllm==0.33.0", "--scheduler-cls", "mine.Mine", "--path", ".")
     assert "interrupted after 0 of 1; the gates of a class start over" in result.err

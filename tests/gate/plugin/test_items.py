@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from schedproof.gate.files.scenario_file import write_scenario
 from schedproof.gate.judging.context import BreakOff
 from schedproof.gate.judging.profiles import PROFILES, Profile
+from schedproof.gate.plugin import items
 from schedproof.gate.plugin.judgement import BrokenOff
 from schedproof.model.scenario import Expectation, Request, Scenario
 from schedproof.model.systems import full_config
@@ -99,7 +100,7 @@ def test_the_output_of_a_target_cannot_control_the_terminal(pytester, monkeypatc
 
     path = corpus(pytester, TWO)
     write_project(pytester.path)
-    monkeypatch.setattr("schedproof.gate.plugin.items.run_replay", breaks_off)
+    monkeypatch.setattr(items, "run_replay", breaks_off)
     result = pytester.runpytest_inprocess(f"pyproject.toml::{path.stem}")
     assert result.parseoutcomes() == {"failed": 1}
     lines = result.stdout.str().splitlines()

@@ -36,6 +36,7 @@ NOT_SEEN = {
     *("prompt_throughput", "decode_throughput", "emitted_at", "parked"),
     *("encoder_inputs", "encoder_dropped", "completes", "group_blocks", "sent"),
     *("deferred", "handed_over", "over", "cache_events", "masks", "grammars"),
+    "group_free_blocks",
 }
 # A package whose scheduler takes every request at once, and then gives every request a token a
 # step.

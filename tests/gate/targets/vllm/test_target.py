@@ -28,6 +28,7 @@ NOT_SEEN = {
     *("prompt_throughput", "decode_throughput", "emitted_at", "parked"),
     *("encoder_inputs", "encoder_dropped", "completes", "group_blocks"),
     *("deferred", "handed_over", "over", "cache_events", "masks", "grammars"),
+    "group_free_blocks",
 }
 
 
