@@ -188,8 +188,10 @@ class Features:
     def emitted(self, account: RequestHistory, tokens: int, completes: Any, config: Config) -> None:
         """Record that a request has emitted tokens, which `account.emitted` already includes."""
 
-    def end(self, history: Run, step: Step) -> None:
-        """Record what is known once the tokens are emitted."""
+    def end(self, history: Run, step: Step) -> bool:
+        """Record what is known once the tokens are emitted. Return whether a request may have
+        passed to another phase."""
+        return False
 
     def ended(self, account: RequestHistory) -> None:
         """Record that a request has ended."""

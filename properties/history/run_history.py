@@ -311,7 +311,7 @@ class RunHistory(Generic[R]):
             self.busy_steps += 1
             self.barren_steps = 0 if makes_progress(step) else self.barren_steps + 1
         self.last_was_prefill = bool(self.prefill_members(step))
-        paused, moved = self.paused, False
+        moved = False
         for name in step.preempted or ():
             if name in self.live:
                 self.live[name].rewind()
@@ -343,8 +343,7 @@ class RunHistory(Generic[R]):
                 prefilled = account.prefilled
                 features.emitted(account, tokens, completes, self.config)
                 moved |= not prefilled or not account.prefilled
-        features.end(self, step)
-        if moved or self.paused != paused:
+        if features.end(self, step) or moved:
             self._moved()
         finished = self._endings() if step.finished is None else step.finished
         for name, reason in finished.items():

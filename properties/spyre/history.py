@@ -47,12 +47,14 @@ class SpyreFeatures(Features):
         """Return whether the step may run only a cached chunk."""
         return any(_runs_cached_chunk(history, name) for name in step.scheduled)
 
-    def end(self, history: RunHistory[Any], step: Step) -> None:
+    def end(self, history: RunHistory[Any], step: Step) -> bool:
+        before = history.paused
         if history.revision in REVISIONS_THAT_PAUSE:
             history.paused = frozenset(step.paused or ())
             for request in cast(SpyreRun, history).live.values():
                 paused = request.id in history.paused
                 request.paused_steps = request.paused_steps + 1 if paused else 0
+        return history.paused != before
 
 
 FEATURES = SpyreFeatures()

@@ -297,7 +297,7 @@ class VllmFeatures(Features):
             proposed = speculation.fitting(request, known, coming.proposed)
             speculation.verify(config, request, proposed, coming.requests)
 
-    def end(self, history: RunHistory[Any], step: Step) -> None:
+    def end(self, history: RunHistory[Any], step: Step) -> bool:
         if history.aborts_inside and loads.are_made(history.config):
             loads.note_aborts_inside(of(history.live[name]) for name in history.aborts_inside)
         if loads.are_synchronous(history.config):
@@ -312,6 +312,8 @@ class VllmFeatures(Features):
             ended = sessions.step([live[name] for name in names], history.step)
             if in_flight.depth(history.config) > 1:
                 in_flight.drop(history, ended)
+            return bool(ended)
+        return False
 
     def ended(self, account: RequestHistory) -> None:
         loads.note_end(of(account))

@@ -294,10 +294,12 @@ PREDICATES = {
     "V1CP-R13": Predicate(
         victim_not_the_tail,
         tail_preempted,
+        reads=(PHASES, "preempted", "running", "scheduled"),
     ),
     "V1CP-R14": Predicate(
         victim_not_least_important,
         preempts_by_priority,
+        reads=(PHASES, "preempted", "running", "scheduled"),
     ),
     "V1-R05": Predicate(needless_preemption, blocks_run_out),
     "V1-I5": Predicate(victim_keeps_something, someone_is_preempted),
@@ -310,6 +312,7 @@ PREDICATES = {
     "V1CP-R29": Predicate(
         preemption_not_counted,
         someone_is_preempted,
+        reads=(PHASES, "parked", "preempted", "running", "waiting"),
     ),
     "V1CP-R05": Predicate(counter_wrong, someone_runs),
 }

@@ -12,7 +12,7 @@ from ....model.observation import Step
 from ...history.content import surely_shared
 from ...history.prefix_hits import caches
 from ...rules.pool import blocks_before, blocks_for, perhaps_preempted
-from ...rules.predicate import Predicate
+from ...rules.predicate import PHASES, Predicate
 from ..history import cadence, groups, in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
@@ -362,6 +362,7 @@ PREDICATES = {
     "V1-I1": Predicate(
         not_in_one_queue,
         someone_moves,
+        reads=(PHASES, "finished", "preempted", "running", "scheduled", "waiting"),
     ),
     "V1-P01": Predicate(passed_by, several_run),
     "V1-R97": Predicate(prefill_too_early, prefills_are_held, only_with=cadence.is_kept),

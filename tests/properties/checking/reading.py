@@ -23,6 +23,7 @@ MOVES = frozenset(
     {
         *("started", "prefilled", "preemptions", "regenerated", "recompute_from", "began"),
         *("prefix_hit", "paused", "unstarted", "ongoing", "decoding", "running"),
+        "between_turns",
     }
 )
 # These are told by PHASES while a request does not decode.

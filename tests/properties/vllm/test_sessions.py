@@ -63,6 +63,18 @@ def test_the_model_keeps_every_rule_with_sessions(revision):
     assert {"V1-R44", "V1-R45", "V1-R46", "V1-R47"} <= outcome.exercised.keys()
 
 
+def test_a_rule_about_phases_is_asked_once_a_turn_has_ended():
+    run = scenario(session("a", turn("b", 3)))
+    rules = [rule for rule in RULES if rule.id == "V1-I1"]
+    ends = [replay(ModelTarget(), run, rules, last_step=last) for last in range(4)]
+    histories = [end.session.monitor.history for end in ends]
+    between = [history.requests["a"].between_turns for history in histories]
+    first = between.index(True)
+    assert first > 0
+    assert histories[first].moves > histories[first - 1].moves
+    assert histories[first].decoding() == []
+
+
 def test_a_long_wait_for_an_input_is_no_lack_of_progress():
     assert judged(scenario(session("a", turn("b", 200)))).broken == []
 
