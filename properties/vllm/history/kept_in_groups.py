@@ -21,6 +21,7 @@ from . import groups, in_flight, loads, sessions, speculation
 from .groups import MAMBA, NULL_BLOCK, Group, Kept
 from .request_history import VllmRequestHistory
 
+Contents: TypeAlias = Set[tuple[int, Content]]
 Tables: TypeAlias = Mapping[str, tuple[tuple[int, ...], ...]]
 
 
@@ -52,7 +53,7 @@ def tables_of(step: Step | None) -> Tables:
     }
 
 
-def handed_out(history: RunHistory[Any], step: Step) -> Iterator[tuple[str, set[int]]]:
+def _handed_out(history: RunHistory[Any], step: Step) -> Iterator[tuple[str, set[int]]]:
     """Yield each request with the blocks that it received in this step, without hits."""
     before, config = tables_of(history.last), history.config
     for name, tables in tables_of(step).items():
@@ -65,7 +66,7 @@ def handed_out(history: RunHistory[Any], step: Step) -> Iterator[tuple[str, set[
         yield name, new
 
 
-def something_unseen(history: RunHistory[Any], step: Step) -> bool:
+def _something_unseen(history: RunHistory[Any], step: Step) -> bool:
     """Return whether a request may have received blocks in this step that the step does not show.
     Such a request left in this step, or was preempted after it was scheduled."""
     if step.preempted and history.config.get("policy", "fcfs") != "fcfs":
@@ -85,16 +86,24 @@ def something_unseen(history: RunHistory[Any], step: Step) -> bool:
     return False
 
 
-def still_intact(history: RunHistory[Any], step: Step, kept: Kept) -> Set[int]:
-    """Return the blocks that no request can have received in this step without the step showing
-    it."""
-    if not something_unseen(history, step):
-        return kept.keys()
-    before, after = (
+def lost_in(history: RunHistory[Any], step: Step, kept: Kept, but: str = "") -> Contents:
+    """Return what can no longer be found for certain after the step, because a request other than
+    `but` has received one of its blocks, or may have received one without the step showing it."""
+    shown = (blocks for name, blocks in _handed_out(history, step) if name != but)
+    gone = {block for blocks in shown for block in blocks}
+    if _something_unseen(history, step):
+        gone.update(kept.keys() - _certain(history, step))
+    return {kept[block] for block in gone & kept.keys()}
+
+
+def _certain(history: RunHistory[Any], step: Step) -> Set[int]:
+    """Return the blocks that no request can have received in the step without its being shown:
+    those that requests hold both before and after it, or held until they left."""
+    before, now = (
         {block for tables in shown.values() for table in tables for block in table}
         for shown in (tables_of(history.last), tables_of(step))
     )
-    return (before & after).union(*_held_until_end(history, step))
+    return (before & now).union(*_held_until_end(history, step))
 
 
 def _held_until_end(history: RunHistory[Any], step: Step) -> Iterator[Set[int]]:
@@ -110,13 +119,10 @@ def _held_until_end(history: RunHistory[Any], step: Step) -> Iterator[Set[int]]:
 
 def after(history: RunHistory[Any], step: Step, kept: Kept) -> Kept:
     """Return the blocks that are in the pool after the step."""
-    intact = still_intact(history, step, kept)
-    gone = {block for _, new in handed_out(history, step) for block in new} & kept.keys()
-    lost = {kept[block] for block in gone | (kept.keys() - intact)}
-    still = {block: content for block, content in kept.items() if content not in lost}
-    for block, content in _filled(history, step):
-        still[block] = content
-    return still
+    lost, filled = lost_in(history, step, kept), dict(_filled(history, step))
+    if not lost and not filled:
+        return kept
+    return {block: content for block, content in kept.items() if content not in lost} | filled
 
 
 def _filled(history: RunHistory[Any], step: Step) -> Iterator[tuple[int, tuple[int, Content]]]:

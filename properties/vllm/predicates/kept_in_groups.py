@@ -3,14 +3,12 @@
 Source: release 0.33.0, HybridKVCacheCoordinator.find_longest_cache_hit.
 """
 
-from collections.abc import Set
-
 from ....model.observation import Step
-from ....model.pool import Content
 from ...history.per_step_cache import once
 from ...rules.predicate import Predicate
 from ..history import kept_in_groups, speculation
 from ..history.groups import MAMBA, first_block_read, hit_unit
+from ..history.kept_in_groups import Contents
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun, state_of
 from .groups import not_loaded
@@ -46,15 +44,11 @@ def must_find(history: VllmRun, step: Step) -> dict[str, int]:
     kept = state_of(history).kept
     if not starting or not kept:
         return found
-    intact = kept_in_groups.still_intact(history, step, kept)
-    received = dict(kept_in_groups.handed_out(history, step))
     unit = hit_unit(config)
     beyond = unit * speculation.read_ahead(config)
     for request in starting:
-        others = (blocks for name, blocks in received.items() if name != request.id)
-        taken = {block for blocks in others for block in blocks}
-        lost = {content for block, content in kept.items() if block in taken or block not in intact}
-        known = set(kept.values()) - lost
+        lost = kept_in_groups.lost_in(history, step, kept, but=request.id)
+        known = {content for content in kept.values() if content not in lost}
         most = (min(request.prompt, request.num_tokens - 1) - beyond) // unit * unit
         ends = range(most, 0, -unit)
         found[request.id] = next(
@@ -65,7 +59,7 @@ def must_find(history: VllmRun, step: Step) -> dict[str, int]:
 
 def _is_kept(
     history: VllmRun,
-    known: Set[tuple[int, Content]],
+    known: Contents,
     request: VllmRequestHistory,
     end: int,
     beyond: int,
@@ -74,7 +68,7 @@ def _is_kept(
     one more block if the drafter reads ahead."""
     for number, group in enumerate(kept_in_groups.every_group(history.config)):
         reads_on = group.size if beyond and group.kind != MAMBA else 0
-        first = first_block_read(history.config, group, end) if number else 0
+        first = first_block_read(history.config, group, end)
         for place in range(first, group.full_blocks(end + reads_on)):
             if (number, kept_in_groups.content_until(group, request, place)) not in known:
                 return False
