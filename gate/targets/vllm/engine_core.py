@@ -7,6 +7,7 @@ aborts is in `target` and `in_flight`.
 import importlib
 from typing import Any
 
+from ..scheduler_class import own_class
 from . import grammars
 from .grammars import Grammars
 from .in_flight import Flight
@@ -20,14 +21,21 @@ def decide(scheduler: Any) -> Any:
     return scheduler.schedule()
 
 
-def sleeps(scheduler: Any) -> bool:
+def released_class(scheduler: Any) -> type:
+    """Return the release's own class of a scheduler, from which a user's class may be derived."""
+    own = importlib.import_module("vllm.v1.core.sched.scheduler").Scheduler
+    return own_class(type(scheduler), own)
+
+
+def sleeps(scheduler: Any, released: Any) -> bool:
     """Return whether the engine core, if no decision is in flight, sleeps until a request arrives,
     and so reads no results of the worker's loads and sends.
 
     Earlier releases say that they have no requests although blocks are still being sent. This is
-    not modelled: for these releases, return False.
+    not modelled: for these releases, return False. `released` is the `released_class`, because the
+    method of a user's class may only call the release's.
     """
-    knows_of_sends = "connector" in type(scheduler).has_finished_requests.__code__.co_names
+    knows_of_sends = "connector" in released.has_finished_requests.__code__.co_names
     return knows_of_sends and not scheduler.has_requests()
 
 

@@ -166,7 +166,7 @@ class VllmEngine(SchedulerView):
         """Whether the engine core sleeps. Without a connector, this makes no difference."""
         if self._loads is None or not self.flights.is_empty:
             return False
-        return engine_core.sleeps(self.scheduler)
+        return engine_core.sleeps(self.scheduler, engine_core.released_class(self.scheduler))
 
     def drop_results(self, names: set[str]) -> None:
         """Drop the results that decisions in flight would give to these requests."""

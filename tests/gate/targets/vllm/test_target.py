@@ -1132,12 +1132,17 @@ def test_an_engine_sleeps_while_blocks_are_sent_only_if_the_release_says_so(conn
         def has_finished_requests(self):
             return False
 
-    scheduler, earlier = Knows(), KnowsNothingOfConnectors()
-    scheduler.connector = earlier.connector = connector
-    assert engine_core.sleeps(scheduler) is (connector is None)
-    assert not engine_core.sleeps(earlier)  # not modelled
+    class Mine(Knows):
+        def has_finished_requests(self):
+            return super().has_finished_requests()
+
+    scheduler, earlier, mine = Knows(), KnowsNothingOfConnectors(), Mine()
+    scheduler.connector = earlier.connector = mine.connector = connector
+    assert engine_core.sleeps(scheduler, Knows) is (connector is None)
+    assert engine_core.sleeps(mine, Knows) is (connector is None)
+    assert not engine_core.sleeps(earlier, KnowsNothingOfConnectors)  # not modelled
     scheduler.requests = True
-    assert not engine_core.sleeps(scheduler)
+    assert not engine_core.sleeps(scheduler, Knows)
 
 
 def test_mamba_layers_are_refused_with_many_drafts_and_without_chunks(vllm):
