@@ -68,8 +68,8 @@ def read_toml(path: Path, kind: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         line = re.search(r"at line (\d+)", str(error))
-        lines = [] if line is None else text.split("\n")[int(line[1]) - 1 :][:1]
-        at = "".join(f": {wrong.strip()!r:.60}" for wrong in lines if wrong.strip())
+        wrong = "" if line is None else text.split("\n")[int(line[1]) - 1].strip()
+        at = f": {wrong!r:.60}" if wrong else ""
         raise FileError(f"{path}: not TOML: {error}{at}") from None
 
 

@@ -145,12 +145,11 @@ def _stops(functions: Sequence[Function]) -> list[Function]:
     """Return the method `stop` of each class that has all operations of a target. A gate ends the
     target's process instead of calling it."""
     names = {function.name for function in functions}
-    classes = {name.rpartition(".")[0] for name in names}
-    targets = {
-        cls for cls in classes if names.issuperset(f"{cls}.{operation}" for operation in REQUIRED)
-    }
+    stops = [function for function in functions if function.name.endswith(".stop")]
     return [
-        function for function in functions if function.name in {f"{cls}.stop" for cls in targets}
+        function
+        for function in stops
+        if names.issuperset(f"{function.name.removesuffix('stop')}{name}" for name in REQUIRED)
     ]
 
 

@@ -23,7 +23,7 @@ from ..pool import Pool, free_blocks
 from ..scenario import Request
 from ..systems import Reference
 from ..vllm import group_pools, speculation
-from ..vllm.config import SAYING_NOTHING, in_effect
+from ..vllm.config import SAYING_NOTHING, check_begins_with_full, in_effect
 from ..vllm.config import read_config as read_vllm_config
 from ..vllm.model import VllmModel
 from ..vllm.parameters import KvGroup, PooledGroup, VllmConfig
@@ -124,9 +124,7 @@ def _check_groups(config: GenericConfig) -> None:
     if config.kv_groups is UNSET:
         return
     path = "$.config.kv_groups"
-    if not config.kv_groups or config.kv_groups[0].kind != "full":
-        first = f"begins with {config.kv_groups[0].kind}" if config.kv_groups else "is empty"
-        raise InputError(path, f"{first}; valid: a list that begins with a full group")
+    check_begins_with_full(path, [group.kind for group in config.kv_groups])
     full, *further = config.kv_groups
     for key in ("window", "num_blocks"):
         if (value := getattr(full, key)) is not UNSET:
@@ -216,11 +214,12 @@ class GenericModel(VllmModel):
     def refusal(self, request: Request) -> str | None:
         """Return why `request` can never run, or None. It must fit into the pool of each group
         (ALL-R12)."""
+        if (why := super().refusal(request)) is not None:
+            return why
         longest = sum(request.whole) - 1
         tokens = speculation.most_slots(self.config, longest) if self.config.drafts else longest
-        why = super().refusal(request)
-        if why is not None or (shortage := group_pools.shortage(self.config, tokens)) is None:
-            return why
+        if (shortage := group_pools.shortage(self.config, tokens)) is None:
+            return None
         return f"prompt + max_tokens - 1 = {longest} tokens needs {shortage}"
 
     def step(

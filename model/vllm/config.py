@@ -2,7 +2,7 @@
 and those that are not modelled."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import UNSET
@@ -160,6 +160,13 @@ def _check_encoder(config: VllmConfig) -> None:
         )
 
 
+def check_begins_with_full(path: str, kinds: Sequence[str]) -> None:
+    """Raise InputError unless the first group of the KV cache is full attention."""
+    if not kinds or kinds[0] != "full":
+        first = f"begins with {kinds[0]}" if kinds else "is empty"
+        raise InputError(path, f"{first}; valid: a list that begins with a full group")
+
+
 def _check_groups(config: VllmConfig) -> None:
     if interval := config.prefix_cache_retention_interval:
         path, unit = "$.config.prefix_cache_retention_interval", config.hit_unit
@@ -172,9 +179,7 @@ def _check_groups(config: VllmConfig) -> None:
     if config.kv_groups is UNSET:
         return
     path = "$.config.kv_groups"
-    if not config.kv_groups or config.kv_groups[0].kind != "full":
-        first = f"begins with {config.kv_groups[0].kind}" if config.kv_groups else "is empty"
-        raise InputError(path, f"{first}; valid: a list that begins with a full group")
+    check_begins_with_full(path, [group.kind for group in config.kv_groups])
     kinds = {group.kind for group in config.kv_groups}
     alike = all(config.size_of(group) == config.block_size for group in config.more_groups)
     if config.more_groups and kinds == {"full"} and alike:

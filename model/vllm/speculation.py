@@ -65,4 +65,4 @@ def verify(
         drafted=sequence.drafted if keeps else drafts_after(config, len(flight)),
         verified=sequence.verified + (drafts > 0),
     )
-    return sequence if keeps or sequence.grammar is None else grammars.without_misfits(sequence)
+    return sequence if keeps else grammars.without_misfits(sequence)
