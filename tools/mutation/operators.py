@@ -41,28 +41,53 @@ class Mutant(NamedTuple):
     hole: str = ""
 
 
-def mutants_of(file: str) -> Iterator[Mutant]:
-    """Yield every mutant of a file of `model` once. The order is always the same."""
+def places_of(source: str) -> Iterator[tuple[str, int, Any]]:
+    """Yield every place at which an operator changes the source: the operator, the number of the
+    place among those of this operator, and the node."""
     from cosmic_ray.ast import ast_nodes, get_ast
-    from cosmic_ray.mutating import mutate_code
     from cosmic_ray.plugins import get_operator, operator_names
 
-    source = (MODEL / file).read_text(encoding="utf-8")
-    tree, seen = get_ast(source), {source}
+    tree = get_ast(source)
     for name in sorted(name for name in operator_names() if not LEFT_OUT.search(name)):
         operator = get_operator(name)()
         nodes = (node for node in ast_nodes(tree) for _ in operator.mutation_positions(node))
-        for occurrence, node in enumerate(nodes):
-            text = mutate_code(source, operator, occurrence)
-            if text in seen:
-                continue
+        for number, node in enumerate(nodes):
+            yield name, number, node
+
+
+def changed(source: str, operator: str, number: int) -> str | None:
+    """Return the source, changed by an operator at one of its places. Return None if the change is
+    none or does not compile: the operators take a `*` between parameters for a multiplication."""
+    from cosmic_ray.mutating import mutate_code
+    from cosmic_ray.plugins import get_operator
+
+    text: str | None = mutate_code(source, get_operator(operator)(), number)
+    if text is None or text == source:
+        return None
+    try:
+        compile(text, "", "exec")
+    except SyntaxError:
+        return None
+    return text
+
+
+def first_difference(source: str, text: str) -> tuple[int, str, str]:
+    """Return the number of the first line that differs, and the line in both texts."""
+    pairs = zip(source.splitlines(), text.splitlines(), strict=False)
+    line, (old, new) = next(pair for pair in enumerate(pairs, 1) if len({*pair[1]}) == 2)
+    return line, old.strip(), new.strip()
+
+
+def mutants_of(file: str) -> Iterator[Mutant]:
+    """Yield every mutant of a file of `model` once. The order is always the same."""
+    source = (MODEL / file).read_text(encoding="utf-8")
+    seen = set[str]()
+    for operator, number, node in places_of(source):
+        text = changed(source, operator, number)
+        if text is not None and text not in seen:
             seen.add(text)
-            if not _compiles(text):
-                continue
-            pairs = zip(source.splitlines(), text.splitlines(), strict=False)
-            line, (old, new) = next(pair for pair in enumerate(pairs, 1) if len({*pair[1]}) == 2)
-            change = Change(file, _place_of(node), old.strip(), new.strip())
-            yield Mutant(change, line, {file: text})
+            line, old, new = first_difference(source, text)
+            yield Mutant(Change(file, _place_of(node), old, new), line, {file: text})
 
 
 def _place_of(node: Any) -> str:
@@ -73,13 +98,3 @@ def _place_of(node: Any) -> str:
             names.insert(0, node.name.value)
         node = node.parent
     return ".".join(names)
-
-
-def _compiles(text: str) -> bool:
-    """Return whether the text compiles. The operators take a `*` between parameters for a
-    multiplication, which breaks the code."""
-    try:
-        compile(text, "", "exec")
-    except SyntaxError:
-        return False
-    return True

@@ -61,7 +61,7 @@ from schedproof.tools.benchmarks.figure import NotMeasured
 from schedproof.tools.benchmarks.overhead import cpu_of
 
 from . import pytest_server
-from .operators import LEFT_OUT
+from .operators import changed, first_difference, places_of
 
 CORE = Path("vllm/v1/core")
 FILES = (
@@ -104,38 +104,15 @@ class Result(NamedTuple):
     seconds: float
 
 
-def places_of(file: str, source: str) -> Iterator[Place]:
-    """Yield every place at which an operator changes the source."""
-    from cosmic_ray.ast import ast_nodes, get_ast
-    from cosmic_ray.plugins import get_operator, operator_names
-
-    nodes = [*ast_nodes(get_ast(source))]
-    for name in sorted(name for name in operator_names() if not LEFT_OUT.search(name)):
-        operator = get_operator(name)()
-        count = sum(1 for node in nodes for _ in operator.mutation_positions(node))
-        yield from (Place(file, name, occurrence) for occurrence in range(count))
-
-
 def drawn(core: Path, files: Sequence[str], seed: int) -> list[Place]:
     """Return the places in all files in a random order."""
-    places = [place for file in files for place in places_of(file, (core / file).read_text())]
+    places = [
+        Place(file, operator, number)
+        for file in files
+        for operator, number, _ in places_of((core / file).read_text(encoding="utf-8"))
+    ]
     random.Random(seed).shuffle(places)
     return places
-
-
-def changed(source: str, place: Place) -> str | None:
-    """Return the changed source, or None if the change is none or does not compile."""
-    from cosmic_ray.mutating import mutate_code
-    from cosmic_ray.plugins import get_operator
-
-    text = mutate_code(source, get_operator(place.operator)(), place.occurrence)
-    if text is None or text == source:
-        return None
-    try:
-        compile(text, "", "exec")
-    except SyntaxError:
-        return None
-    return str(text)
 
 
 def changes(core: Path, seed: int) -> Iterator[tuple[Place, str, str]]:
@@ -144,17 +121,11 @@ def changes(core: Path, seed: int) -> Iterator[tuple[Place, str, str]]:
     seen = set[tuple[str, str]]()
     for place in drawn(core, FILES, seed):
         source = (core / place.file).read_text(encoding="utf-8")
-        text = changed(source, place)
+        text = changed(source, place.operator, place.occurrence)
         if text is not None and (place.file, text) not in seen:
             seen.add((place.file, text))
-            yield place, text, in_words(source, text)
-
-
-def in_words(source: str, text: str) -> str:
-    """Return the number of the first changed line, the line, and what it becomes."""
-    pairs = zip(source.splitlines(), text.splitlines(), strict=False)
-    line, (old, new) = next(pair for pair in enumerate(pairs, 1) if pair[1][0] != pair[1][1])
-    return f"line {line}: {old.strip()} -> {new.strip()}"
+            line, old, new = first_difference(source, text)
+            yield place, text, f"line {line}: {old} -> {new}"
 
 
 class Ledger:
