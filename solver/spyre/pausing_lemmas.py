@@ -61,7 +61,7 @@ from ..smt.terms import all_of, any_of, boolean, integer
 from .admission_lemmas import BLOCK
 from .loop_lemmas import kept_requests_fit_after_each_turn
 from .step_lemmas import between_steps
-from .symbolic_admission import SIZES, Lengths, blocks, length, own_tkv
+from .symbolic_admission import SIZES, Lengths, blocks, length, own_tkv, own_tkvs
 from .symbolic_state import (
     MODULES,
     StepConfiguration,
@@ -154,10 +154,8 @@ class Batch(NamedTuple):
         return len(self.tokens) if self.more is None else len(self.tokens) + self.more
 
     def reached(self) -> list[Any]:
-        lengths, numbers = Lengths(self.block, None), self.numbers
         after = [tokens + 1 for tokens in self.tokens]
-        widest = numbers.extreme([blocks(numbers, lengths, tokens) for tokens in after])
-        return [own_tkv(numbers, lengths, tokens, widest) for tokens in after]
+        return own_tkvs(self.numbers, Lengths(self.block, None), after)
 
     def compare_products(self, tkvs: list[Any]) -> None:
         """Give Z3 the fact that a larger tkv means a larger volume; it is slow to find this out."""

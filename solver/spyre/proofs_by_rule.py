@@ -103,8 +103,8 @@ def proven_for(rule: str, setting: Setting, block: int | None) -> str:
     settles = setting.pauses and rule == LIMIT
     run = "up to 3 that decode or are paused" if settles else f"0 to {MANY} or {LARGE} that decode"
     requests = (
-        f"every number of steps and requests (the code runs with {run}, and has at most four loops "
-        "more than the published code, too few to count them as we believe)"
+        f"every number of steps and requests (the code runs with {run}, and may have four loops "
+        "more than the published code, which we believe are too few to count them)"
     )
     room = "" if settles or setting.interleave else ", if the pool has room for every prompt"
     return f"{requests}{room}, the code in {_sizes(setting, block)}"

@@ -46,8 +46,7 @@ from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from ..smt.on_symbols import on_symbols
 from ..smt.terms import all_of, any_of, boolean, integer
-from . import symbolic_admission
-from .symbolic_admission import MANY, SIZES, length, own_tkv
+from .symbolic_admission import MANY, SIZES, Lengths, length, own_tkvs
 from .symbolic_state import MODULES, Name, StepConfiguration, Stepped, any_config
 from .symbolic_step import Step
 
@@ -108,12 +107,9 @@ def obligations(
                     )
                 )
     block = configuration.block
-    tkvs = [
-        lemma
-        for size in sizes
-        if size
-        for lemma in (*no_tkvs_are_short(block, size), *no_tkvs_are_long(block, size))
-    ]
+    tkvs = [lemma for size in sizes if size for lemma in no_tkvs_are_short(block, size)]
+    # cvc5 gives up on a larger batch.
+    tkvs += [no_tkv_is_long(block, size) for size in sizes if 0 < size <= MANY]
     return [*tkvs, *lemmas, *between_steps(configuration.revision)]
 
 
@@ -191,24 +187,17 @@ def no_tkv_is_short(
     return holds_on(numbers, list(paths(numbers, code, quick=True)), covers)
 
 
-def no_tkvs_are_long(block: int, size: int) -> list[Obligation]:
-    """Return the lemma for a number of requests, or none for a large number, for which cvc5 gives
-    up."""
-    return [no_tkv_is_long(block, size)] if size <= MANY else []
-
-
 @lemma(
     "If the longest request of a batch ({size}) fits into a number of blocks, so does the batch's "
     "tkv, which is no larger than the tkv of some request.",
     name="tkv_is_no_larger_than_needed_{size}",
 )
 def no_tkv_is_long(block: int, size: int, more: int) -> list[Any]:
-    numbers, most, of = Numbers(), integer("blocks"), symbolic_admission.Lengths(block, None)
+    numbers, most = Numbers(), integer("blocks")
     lengths = [length(numbers, "length") for _ in range(size)]
     others = length(numbers, "more lengths", 0)
     numbers.facts += [has <= most * block for has in lengths]
-    widest = numbers.extreme([symbolic_admission.blocks(numbers, of, has) for has in lengths])
-    own = [own_tkv(numbers, of, has, widest) for has in lengths]
+    own = own_tkvs(numbers, Lengths(block, None), lengths)
 
     def code(run: SymbolicRun) -> Any:
         given = [run.number(each) for each in lengths]
@@ -217,13 +206,11 @@ def no_tkv_is_long(block: int, size: int, more: int) -> list[Any]:
         with on_symbols(documented):
             return bare(documented.max_tkv(given, block))
 
-    taken = list(paths(numbers, code, quick=True))
-
     def is_needed(batch: Any) -> Any:
         reached = any_of([batch + more <= tkv for tkv in own])
         return all_of(batch + more <= most * block, reached)
 
-    return holds_on(numbers, taken, is_needed)
+    return holds_on(numbers, list(paths(numbers, code, quick=True)), is_needed)
 
 
 @lemma(

@@ -6,7 +6,7 @@ the model on concrete numbers. At the end of each request, the checks consider f
 whether it is active, how long it is, and what offset it has in its last block.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -209,6 +209,12 @@ def blocks(numbers: Numbers, lengths: Lengths, tokens: Any) -> Any:
 def own_tkv(numbers: Numbers, lengths: Lengths, tokens: Any, widest: Any) -> Any:
     """Return the tkv of a request in a batch that is `widest` blocks wide."""
     return (widest - blocks(numbers, lengths, tokens)) * lengths.block + tokens
+
+
+def own_tkvs(numbers: Numbers, lengths: Lengths, tokens: Sequence[Any]) -> list[Any]:
+    """Return the tkv of each request of a batch."""
+    widest = numbers.extreme([blocks(numbers, lengths, each) for each in tokens])
+    return [own_tkv(numbers, lengths, each, widest) for each in tokens]
 
 
 Check = Callable[[Numbers, Lengths, list[Member], Joining, int], list[Any]]

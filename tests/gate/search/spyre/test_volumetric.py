@@ -201,8 +201,8 @@ def test_a_sound_formula_is_proven_for_every_number_of_steps(run):
     lines = result.out.splitlines()
     assert lines[0].startswith(
         "prove SPY-R07 for every number of steps and requests (the code runs with 0 to 5 or 32 "
-        "that decode, and has at most four loops more than the published code, too few to count "
-        "them as we believe), the code in blocks of 64, "
+        "that decode, and may have four loops more than the published code, which we believe are "
+        "too few to count them), the code in blocks of 64, "
         "chunks of 512, formula "
     )
     terms = [line for line in lines if line.startswith("  ")]
@@ -237,8 +237,8 @@ def test_a_release_is_proven_in_its_configurations(run, rule, words, assumed):
     result = run("search", rule, *words)
     assert result.code == 0, result
     beside = (
-        "(the code runs with 0 to 5 or 32 that decode, and has at most four loops more than the "
-        "published code, too few to count them as we believe)"
+        "(the code runs with 0 to 5 or 32 that decode, and may have four loops more than the "
+        "published code, which we believe are too few to count them)"
     )
     sizes = ", the code in blocks of 64, chunks of 512"
     assert (
