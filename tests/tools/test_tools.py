@@ -66,7 +66,10 @@ def test_each_place_of_a_rule_is_given_with_what_stands_there():
     assert inside("model/spyre/documented.py") == {"must_interleave"}
     assert "not_interleaved" in inside("properties/spyre/predicates/priority.py")
     faults = inside("tests/mutants/spyre.toml")
-    assert "prefill steps are not interleaved with decode steps" in faults
+    assert faults == {
+        "prefill steps are not interleaved with decode steps",
+        "prefills without a break after the 64th chunk of a prompt",
+    }
 
 
 def test_an_id_that_begins_like_another_is_another():

@@ -46,8 +46,6 @@ def test_the_model_of_its_revision_breaks_what_a_scenario_expects(system, least)
 
 # What no run of this scale that `tools/seeds.py` came to puts exercised.
 RARE = {
-    "generic small": "GEN-R40",
-    "vllm small": "V1-R65",
     "spyre small": "SPY-P01 SPY-R34 SPY-R52",
     "spyre short": "SPY-P01 SPY-R34 SPY-R50 SPY-R51 SPY-R52",
 }
