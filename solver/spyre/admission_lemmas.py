@@ -112,6 +112,8 @@ def _walk_counts_every_request(size: int | None, beyond: int) -> list[Any]:
             for reached, to_come in compared
             for term in (own, reached)
         ]
+    if size is None and beyond:  # one solution is enough, and without products it is found at once
+        numbers.facts += [number == BLOCK for number in (*terms, own, tkv)]
     within = z3.Implies(batch > 1, batch * (tkv + beyond) <= limit)
     if size == LARGE:  # Z3 decides faster without a product of symbols
         batches = range(2, size + 2)
