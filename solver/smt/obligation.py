@@ -270,12 +270,13 @@ def discharge(
             named = obligation.name, f"{obligation.sentence} (undecided: the code {of})"
             yield Discharged(*named, "unknown", time.monotonic() - began, "none", obligation.code)
             continue
-        answer, by = _decided(claim)
+        answer, by, _ = _decided(claim)
         status = {"unsat": "proven", "sat": "refuted", "unknown": "unknown"}[answer]
         certified, guard = None, None
         if answer == "unsat":
             guard = obligation.guard()
-            against, _ = _decided(guard)
+            against, _, solution = _decided(guard)
+            guard += values(solution)
             if against != "sat":
                 status = "unguarded" if against == "unsat" else "unknown"
         spent = time.monotonic() - began
@@ -290,7 +291,10 @@ def certify(
     guard: list[Any] | None,
     write: Callable[[str, str], None],
 ) -> Certified:
-    """Write the claim, its guard (None if undecided) and the second solver's proof of the claim."""
+    """Write the claim, its guard (None if undecided) and the second solver's proof of the claim.
+
+    `guard` contains the values of its solution, so the second solver only has to confirm them.
+    """
     name, end = obligation.name, "(check-sat)\n"
     about = "".join(f"; {line}\n" for line in textwrap.wrap(obligation.sentence, 96))
     text = about + in_smt_lib(claim)
@@ -306,8 +310,15 @@ def certify(
     return Certified(answer, second, proof.count(":rule hole") if proof else None)
 
 
-def _decided(facts: list[Any]) -> tuple[Answer, str]:
-    answer, _ = decide(facts, PATIENCE, UNITS)
+def _decided(facts: list[Any]) -> tuple[Answer, str, z3.ModelRef | None]:
+    answer, solution = decide(facts, PATIENCE, UNITS)
     if answer != "unknown":
-        return answer, "Z3"
-    return decide_by_cvc5(facts, SECOND), "cvc5"
+        return answer, "Z3", solution
+    return decide_by_cvc5(facts, SECOND), "cvc5", None
+
+
+def values(solution: z3.ModelRef | None) -> list[Any]:
+    """Return the value of each constant of a solution as a fact."""
+    if solution is None:
+        return []
+    return [of() == solution[of] for of in solution.decls() if of.arity() == 0]

@@ -16,6 +16,7 @@ from schedproof.solver.smt.obligation import (
     decide,
     discharge,
     in_smt_lib,
+    values,
 )
 from schedproof.solver.spyre import formula_lemmas, reservation_lemmas
 from schedproof.solver.spyre.admission_sequences import Setting
@@ -73,13 +74,23 @@ def test_the_arithmetic_of_the_sound_formula_and_of_promises_has_proofs_without_
 def test_every_lemma_of_a_revision_is_decided_alike_by_both_solvers():
     groups = limit_lemmas("SPY-R07", Setting("common_base", 0), 64)
     for lemma in (lemma for group in groups for lemma in group.lemmas):
-        facts = lemma.claim(), lemma.guard()
-        assert [decide(of, units=UNITS)[0] for of in facts] == ["unsat", "sat"], lemma.name
-        assert decided_by_cvc5(*facts) == ["unsat", "sat"], lemma.name
+        claim, guard = lemma.claim(), lemma.guard()
+        assert decide(claim, units=UNITS)[0] == "unsat", lemma.name
+        _, solution = decide(guard, units=UNITS)
+        assert solution is not None, lemma.name
+        assert decided_by_cvc5(claim, guard + values(solution)) == ["unsat", "sat"], lemma.name
 
 
 def decided_by_cvc5(*facts):
     return [ask_cvc5(in_smt_lib(of), 300)[0] for of in facts]
+
+
+def test_the_second_solver_does_not_confirm_a_value_that_is_no_solution():
+    _, solution = decide([X > 3, X < 5])
+    assert len(values(solution)) == 1
+    assert decided_by_cvc5([X > 3, X < 5, *values(solution)]) == ["sat"]
+    assert decided_by_cvc5([X > 4, X < 5, *values(solution)]) == ["unsat"]
+    assert values(None) == []
 
 
 def listed(*found):
