@@ -5,6 +5,7 @@ only ever appended. If a kill or a full disk leaves an incomplete line at the en
 dropped and its item runs again.
 """
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -207,7 +208,8 @@ def _locked(path: Path) -> Iterator[None]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         place = path.with_name(path.name + ".lock")
-        place.touch()  # raises an OSError at once; FileLock would wait for its time limit
+        # Raises an OSError at once, also for a link; FileLock would wait for its time limit.
+        os.close(os.open(place, os.O_CREAT | os.O_NOFOLLOW))
         lock = FileLock(place, blocking=False)
         held = lock.acquire()
     except Timeout:

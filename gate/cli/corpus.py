@@ -21,10 +21,19 @@ from ..corpus.replay import ids_named, rule_ids
 from ..files.disk import write
 from ..files.scenario_file import FileError
 from ..judging.profiles import set_hypothesis_home
+from ..judging.rule_choice import use_rules
 from ..targets.factory import opened
 from ..targets.target_spec import parse_target, replay_options
 from .groups import SETTINGS, Command
-from .options import CheckoutPath, Offline, StepLimit, TargetOption, TimeLimit, named_target
+from .options import (
+    CheckoutPath,
+    ExtraRulesOption,
+    Offline,
+    StepLimit,
+    TargetOption,
+    TimeLimit,
+    named_target,
+)
 
 app = typer.Typer(
     add_completion=False,
@@ -69,12 +78,14 @@ def add(
     step_limit: StepLimit = 10.0,
     offline: Offline = False,
     path: CheckoutPath = None,
+    extra_rules: ExtraRulesOption = None,
 ) -> None:
     """Add scenarios that break a rule, or that exercise it. Scenarios that break it are shrunk
     first; duplicates are left out.
 
     If a file cannot be added, the others are added anyway, and the exit code is 2.
     """
+    use_rules(extra_rules)
     check_choice("--expect", expect, EXPECTATIONS)
     ids = rule_ids(rule)
     today = _date(found)
@@ -114,14 +125,16 @@ def run(
     time_limit: TimeLimit = None,
     offline: Offline = False,
     path: CheckoutPath = None,
+    extra_rules: ExtraRulesOption = None,
 ) -> None:
     """Replay all entries, or those of --rule. Each entry is judged only by its own rule."""
+    use_rules(extra_rules)
     named = ids_named(rule)
     ids = [*named]
     spec = named_target(context, target, path)
     entries = [entry for entry in corpus_folder.entries(corpus) if not ids or entry.rule in ids]
     console = output.make_console()
-    options = replay_options(spec, ids, step_limit)
+    options = replay_options(spec, ids, step_limit, extra_rules=extra_rules)
     notice = output.notice(console)
     with opened(spec, step_limit=step_limit, offline=offline, report=notice) as open_target:
         running = corpus_replay.Running(
@@ -189,11 +202,13 @@ def minimize(
     time_limit: TimeLimit = None,
     offline: Offline = False,
     path: CheckoutPath = None,
+    extra_rules: ExtraRulesOption = None,
 ) -> None:
     """Shrink entries without changing the failure.
 
     An entry that breaks no rule on the target stays as it is, and the exit code is 3.
     """
+    use_rules(extra_rules)
     spec = parse_target(target, path)
     set_hypothesis_home()
     entries = [corpus_folder.read_entry(file) for file in files]
@@ -226,9 +241,11 @@ def prune(
     time_limit: TimeLimit = None,
     offline: Offline = False,
     path: CheckoutPath = None,
+    extra_rules: ExtraRulesOption = None,
 ) -> None:
     """Remove duplicates and entries that can no longer be replayed. Keep every entry that breaks
     a rule on the target."""
+    use_rules(extra_rules)
     spec = parse_target(target, path)
     entries = corpus_folder.entries(corpus)
     console = output.make_console()
@@ -251,9 +268,11 @@ def verify(
     time_limit: TimeLimit = None,
     offline: Offline = False,
     path: CheckoutPath = None,
+    extra_rules: ExtraRulesOption = None,
 ) -> None:
     """Check every file: it can be read, its name matches its content, its rule exists, and its
     run ends as the file expects."""
+    use_rules(extra_rules)
     spec = parse_target(target, path)
     console = output.make_console()
     notice = output.notice(console)
@@ -285,12 +304,14 @@ def export(
             help="target for the tests of --as pytest (default: the target of each entry)"
         ),
     ] = None,
+    extra_rules: ExtraRulesOption = None,
 ) -> None:
     """Write the corpus as one self-contained file: scenarios, tests that use schedproof, or tests
     for the target's own repository.
 
     If an entry cannot be expressed as a test, the others are still written, and the exit code is 2.
     """
+    use_rules(extra_rules)
     check_choice("--as", kind, corpus_export.KINDS)
     if target is not None:
         parse_target(target)

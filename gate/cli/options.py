@@ -38,10 +38,11 @@ KEYS = {
     "rules": ("system",),
 }
 CORPUS_KEYS = {
-    **dict.fromkeys(("add", "run", "prune", "verify"), ("target", "corpus")),
-    "minimize": ("target",),
+    **dict.fromkeys(
+        ("add", "run", "prune", "verify", "export"), ("target", "corpus", "extra_rules")
+    ),
+    "minimize": ("target", "extra_rules"),
     "list": ("corpus",),
-    "export": ("corpus", "target"),
 }
 
 

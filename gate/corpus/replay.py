@@ -104,6 +104,8 @@ def judge(
         return EntryVerdict("NOT AS EXPECTED", why, outcome)
     if not outcome.broken and not outcome.finished:
         return EntryVerdict("inconclusive", f"not finished after {outcome.steps} steps", outcome)
+    if rule not in {known.id for known in outcome.session.checked}:
+        return EntryVerdict("not exercised", f"{rule} cannot be checked here", outcome)
     if not outcome.broken and not outcome.exercised[rule]:
         return EntryVerdict("not exercised", never_exercised(rule), outcome)
     return EntryVerdict("as expected", "", outcome)

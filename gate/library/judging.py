@@ -270,7 +270,7 @@ def judge(
             rules=rules,
             profile=profile,
             seed=seed,
-            out=Path(out),
+            out=Path(out).absolute(),  # the target may change the working directory
             corpus=corpus,
             jobs=jobs,
             compare_with=compare_with,

@@ -146,6 +146,14 @@ def test_a_folder_without_room_for_the_lock_is_not_another_campaign():
         open_ledger(Path("/proc/x"), lambda _: SETTINGS).__enter__()
 
 
+def test_the_lock_is_not_created_through_a_link(tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    (tmp_path / "ledger.lock").symlink_to(elsewhere)
+    with pytest.raises(LedgerError, match="cannot be written to"):
+        open_ledger(tmp_path / "ledger", lambda _: SETTINGS).__enter__()
+    assert not elsewhere.exists()
+
+
 def test_a_ledger_that_was_made_meanwhile_stays(tmp_path, monkeypatch):
     path = filled(tmp_path / "ledger", done(1))
     begun: list[Settings | None] = []

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from schedproof.gate.corpus.folder import entries, scenario_named
 from schedproof.gate.corpus.replay import with_expectation
 from schedproof.gate.files.scenario_file import read_scenario
+from schedproof.gate.judging.rule_choice import use_rules
 
 from ..corpus_build import calm, crowd, kept, written
 
@@ -253,3 +254,39 @@ def test_a_corpus_that_is_a_file_is_noticed_before_the_work(run, tmp_path):
     assert reported.code == 2
     assert "is not a folder that can be written to" in reported.err
     assert read_scenario(file) == crowd()
+
+
+@pytest.fixture
+def ends_without_own_rules():
+    yield
+    use_rules(None)
+
+
+@pytest.mark.usefixtures("ends_without_own_rules")
+def test_an_entry_of_a_rule_of_ones_own_is_added_run_and_exported(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("ours.py").write_text(OURS, encoding="utf-8")
+    file = written(tmp_path / "found.json", crowd(prompt=9, requests=4))
+    given = ("--rule", "OUR-R01", "--expect", "violates", "--extra-rules", "ours.py")
+    assert run("corpus", "add", str(file), *given).code == 0
+    for command in (("run",), ("verify",), ("prune",), ("export", "--as", "json")):
+        assert run("corpus", *command, "--extra-rules", "ours.py").code == 0
+    without = run("corpus", "run")
+    assert (without.code, "OUR-R01 cannot be checked here" in without.out) == (3, True)
+    [entry] = entries(Path("schedproof-corpus"))
+    assert run("corpus", "minimize", str(entry.path), "--extra-rules", "ours.py").code == 0
+    Path("pyproject.toml").write_text('[tool.schedproof]\nextra_rules = "ours.py"\n')
+    assert "1 as expected" in run("corpus", "run").out
+
+
+OURS = """
+from schedproof import OwnRule
+
+RULES = [
+    OwnRule(
+        id="OUR-R01", title="alone", statement="At most two requests run.", needs=["running"],
+        broken=lambda history, step: "more than two" if len(step.running) > 2 else None,
+        witness="A request runs.", exercised=lambda history, step: len(step.running) > 0,
+    )
+]
+"""

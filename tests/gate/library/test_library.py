@@ -1,5 +1,6 @@
 """What `import schedproof` offers."""
 
+import os
 from asyncio import CancelledError
 from dataclasses import dataclass
 
@@ -43,6 +44,21 @@ def test_an_object_is_judged_in_this_process():
     assert verdict.target.spec == "schedproof.model.target:ModelTarget"
     with pytest.raises(InputError, match="jobs: 2; valid if the target is an object: 1"):
         schedproof.judge(ModelTarget(), jobs=2)
+
+
+class MovesAway(ModelTarget):
+    """A scheduler that changes the working directory and then crashes."""
+
+    def step(self):
+        os.chdir("elsewhere")
+        raise RuntimeError("gone")
+
+
+def test_findings_are_written_where_the_caller_was(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    schedproof.judge(MovesAway(), rules=["ALL-R01"], out="out")
+    assert [path.name for path in (tmp_path / "out").glob("ALL-R01-*.json")]
 
 
 def one_request():
