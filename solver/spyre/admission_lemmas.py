@@ -17,8 +17,10 @@ from ...model.spyre import volumetric
 from ...model.spyre.state import Sequence as Request
 from ...model.spyre.volumetric import Check
 from ..smt.execution import (
+    BeyondPrefixError,
     Prefix,
     SymbolicRun,
+    UndecidedError,
     bare,
     condition,
     count_as_more,
@@ -31,6 +33,7 @@ from ..smt.obligation import Obligation, lemma
 from ..smt.on_symbols import on_symbols
 from .symbolic_admission import LARGE, MANY, Lengths, length, round_up
 
+LOOKS_AHEAD = "looks at a term before the walk has compared all earlier ones"
 FIRST = 5  # the number of decoding requests that the walk visits, however many there are
 # Tokens. `walk_counts_every_request` does not mention blocks, so it holds for every block size.
 BLOCK = 64
@@ -89,9 +92,14 @@ def _walk_counts_every_request(size: int | None, beyond: int) -> list[Any]:
             compared.append((bare(term), bare(to_come)))
             return answer(term, to_come, *others)
 
-        in_order = {"sorted": list} if size == LARGE else {}
-        with on_symbols(volumetric), stubs(volumetric, answer_at=answer_at, **in_order):
-            return volumetric.accepts(projection, run.number(limit))
+        in_order, before = {"sorted": list} if size == LARGE else {}, len(compared)
+        try:
+            with on_symbols(volumetric), stubs(volumetric, answer_at=answer_at, **in_order):
+                return volumetric.accepts(projection, run.number(limit))
+        except BeyondPrefixError:
+            if len(compared) - before < len(terms):
+                raise UndecidedError(LOOKS_AHEAD) from None
+            raise
 
     taken = list(paths(numbers, code, quick=True))
     for term, left in zip(terms, lefts, strict=True):

@@ -58,6 +58,7 @@ from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation, lemma
 from ..smt.on_symbols import on_symbols
 from ..smt.terms import all_of, any_of, boolean, integer
+from . import step_claims
 from .admission_lemmas import BLOCK
 from .loop_lemmas import kept_requests_fit_after_each_turn
 from .step_lemmas import between_steps
@@ -75,7 +76,7 @@ from .symbolic_step import Step
 
 # The numbers of requests that decode, and that are paused, before a step. The last decoding request
 # stands for any number; if none decodes or two are paused, the last paused one does.
-BATCHES = ((0, 0), (0, 1), (1, 0), (2, 0), (0, 2), (1, 1), (2, 1), (1, 2))
+BATCHES = ((0, 0), (0, 1), (1, 0), (2, 0), (0, 2), (1, 1), (2, 1), (1, 2), (2, 2))
 FEW = SIZES[1:-1]  # how many decoding requests are compared with the limit
 
 
@@ -278,7 +279,7 @@ def decoding_requests_were_kept(step: SettlingStep, more: int) -> list[Any]:
     name="step_keeps_requests_{step.decoding}_{step.paused}",
 )
 def keeps_order(step: SettlingStep, more: int) -> list[Any]:
-    return holds_on(step.numbers, step.paths, partial(step.keeps_order, more))
+    return holds_on(step.numbers, step.paths, partial(step_claims.keeps_order, step, more))
 
 
 @lemma(
@@ -318,7 +319,7 @@ def _were_kept(step: SettlingStep, more: int, stepped: Stepped) -> Any:
         for batch, fits in stepped.compared
         if {request.id for request in batch} == ran and len(batch) == len(ran)
     ]
-    return all_of(any_of(kept), step.reports_its_tkv(stepped))
+    return all_of(any_of(kept), step_claims.reports_its_tkv(step, stepped))
 
 
 class Scale(NamedTuple):

@@ -46,6 +46,7 @@ from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from ..smt.on_symbols import on_symbols
 from ..smt.terms import all_of, any_of, boolean, integer
+from . import step_claims
 from .symbolic_admission import MANY, SIZES, Lengths, length, own_tkvs
 from .symbolic_state import MODULES, Name, StepConfiguration, Stepped, any_config
 from .symbolic_step import Step
@@ -63,27 +64,27 @@ LEMMAS: dict[str, tuple[str, Claim]] = {
         "If a request joins {requests} (if it starts, where the check is called only then), none "
         "of them runs, and the check has accepted it together with all of them, in their current "
         "state, at a tkv no less than the length of any.",
-        Step.joining_is_accepted,
+        step_claims.joining_is_accepted,
     ),
     "decoding_requests_run_together": (
         "In a step with {requests}, all of them run or none does. If they run, it is a decode "
         "step, no other request runs, and the tkv is the largest of theirs. Those that have "
         "generated all their tokens leave; of the rest, only aborted ones do.",
-        Step.runs_together,
+        step_claims.runs_together,
     ),
     "remembered_tkv_covers_every_member": (
         "After a step with {requests}, the remembered tkv is at least the length of "
         "each, or the next step calls the check for no request.",
-        Step.remembered_tkv_covers,
+        step_claims.remembered_tkv_covers,
     ),
     "one_request_prefills": (
         "After a step with {requests}, at most one request prefills, the others wait as before, "
         "and no request is new or in two places.",
-        Step.one_prefills,
+        step_claims.one_prefills,
     ),
     "prefill_is_uninterrupted": (
         "With {requests}, a request that prefills continues in the next step.",
-        Step.is_uninterrupted,
+        step_claims.is_uninterrupted,
     ),
 }
 
@@ -226,18 +227,17 @@ def abort_only_removes(revision: Revision, size: int, more: int) -> list[Any]:
         config, before = step.config(run, any_switches=True), step.state(run)
         if step.configuration.pauses and size:
             before = before._replace(running=before.running[:-1], paused=before.running[-1:])
-        claims = []
+        inside, claims = step.within(run, before), []
         ids = [request.id for request in (*before.waiting, *before.running, *before.paused)]
         with (
             on_symbols(*MODULES),
             stubs(blocks, release=lambda config, revision, state, request: state.pool),
         ):
             for name in (*ids, Name("gone")):
-                for after in (
-                    SpyreModel(config, revision).abort(before, name),
-                    scheduler.abort(config, revision, before, name, inside=True),
-                ):
-                    claims.append(_without(before, after, name, more))
+                after = SpyreModel(config, revision).abort(before, name)
+                claims.append(_without(before, after, name, more))
+                after = scheduler.abort(config, revision, inside, name, inside=True)
+                claims.append(_without(inside, after, name, more))
         return all_of(claims)
 
     return holds_on(step.numbers, list(paths(step.numbers, code, quick=True)), lambda claim: claim)

@@ -4,7 +4,6 @@ claims about it.
 `step_lemmas` explains what is proven, and which parts of the step are stubbed.
 """
 
-import operator
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
@@ -21,7 +20,6 @@ from ...model.spyre import (
     release_2_1_2,
     release_2_5_2,
     scheduler,
-    volumetric,
 )
 from ...model.spyre.config import SpyreConfig
 from ...model.spyre.model import SpyreModel
@@ -35,7 +33,6 @@ from ..smt.execution import (
     SymbolicRun,
     UndecidedError,
     bare,
-    condition,
     count_like,
     paths,
     stubs,
@@ -58,7 +55,6 @@ from .symbolic_state import (
     SymbolicConfig,
     Unread,
     check_fields,
-    keeps_lengths,
     plain_id,
     several,
     several_names,
@@ -66,7 +62,7 @@ from .symbolic_state import (
 
 FEW = 1  # with up to this many decoding requests, any request may be aborted within the step
 FEW_PAUSED = 2  # with more decoding and paused requests, none ends early or is aborted
-ENDING = 2  # this many may each end in the step; any others end only together
+ENDING = 2  # of the largest batch in which any end, this many may each end; the others together
 
 
 class Step:
@@ -94,6 +90,8 @@ class Step:
         self.longest = length(numbers, "longest")
         self.members = [self._decoding(number) for number in range(size)]
         self.ongoing, self.waiting = self._prefilling(), [self._new(), self._new()]
+        self.hit_by_now = length(numbers, "hit by now", 0)
+        numbers.facts.append(self.hit_by_now * configuration.block < self.ongoing.prompt)
         self.tkv, self.runner_tkv = (length(numbers, name, 0) for name in ("tkv", "runner_tkv"))
         self.was_prefill, self.prefills = boolean("was_prefill"), boolean("prefills")
         # A paused request may be longer than the tkv.
@@ -128,10 +126,8 @@ class Step:
         self.numbers.facts.append(generated < new.ends)
         if self.size > MANY:
             self.numbers.facts.append(generated + 1 < new.ends)
-        elif number >= ENDING:
-            together, early = boolean("the others end"), boolean("the others end early")
-            self.numbers.facts.append((generated + 1 == new.ends) == together)
-            self.numbers.facts.append((new.ends < new.tokens) == early)
+        elif number >= ENDING and self.size == MANY:
+            self.numbers.facts.append((generated + 1 == new.ends) == boolean("the others end"))
         return new._replace(generated=generated, computed=new.prompt + generated - 1)
 
     def _prefilling(self) -> Lengths:
@@ -163,8 +159,7 @@ class Step:
         running = [admitted(f"r{number}", of) for number, of in enumerate(self.members)]
         if self.counted is not None:
             running[self.counted] = several(running[self.counted], run.number(self.more))
-        asked = 2 if self.size == 2 and not self.settles else 1
-        for held in running[: asked if self.size <= FEW_PAUSED or not self.settles else 0]:
+        for held in self._asked_for_blocks(running):
             cast(Any, held.blocks).counts = True
         first, others = (request(f"w{number}", of) for number, of in enumerate(self.waiting))
         in_line = run.number(self.in_line)
@@ -185,6 +180,30 @@ class Step:
             lost_blocks=run.number(integer("lost blocks")),
             aborted=cast(Any, () if self.settles and self.size > FEW_PAUSED else gone),
         )
+
+    def _asked_for_blocks(self, running: list[Request]) -> list[Request]:
+        if self.settles:
+            return running[:1] if self.size <= FEW_PAUSED else []
+        if self.size == MANY:
+            return running[1:2]  # the one that stands for others
+        return running[: 2 if self.size == 2 else 1]
+
+    def within(self, run: SymbolicRun, state: State) -> State:
+        """Return the state at any moment of a step: with any numbers of tokens that the requests
+        have computed and generated."""
+
+        def some(request: Request) -> Request:
+            names = [
+                f"{what} of {plain_id(request.id)} by now" for what in ("computed", "generated")
+            ]
+            computed, generated = (run.number(integer(name)) for name in names)
+            return request._replace(
+                computed=count_like(computed, request.computed),
+                generated=count_like(generated, request.generated),
+            )
+
+        running, paused = map(some, state.running), map(some, state.paused)
+        return state._replace(running=tuple(running), paused=tuple(paused))
 
     def config(self, run: SymbolicRun, *, any_switches: bool = False) -> Any:
         slots, longest, limit = map(run.number, (self.slots, self.longest, self.limit))
@@ -245,7 +264,22 @@ class Step:
 
             revision = replace(revision, candidate=candidate)
         model = SpyreModel(config, revision)
-        hits = {name: of.hit for name, of in self.newcomers.items()}
+        # A request in its prefill publishes blocks of its own, so its hit may have grown.
+        hits = {name: of.hit for name, of in self.newcomers.items()} | {"p": self.hit_by_now}
+        known = cast(Any, before.waiting).known
+        contents = {plain_id(r.id): r.content for r in (*known, *before.running)}
+
+        def prefix_hit(given: Any, state: State, request: Request) -> SymbolicLength:
+            own = self.newcomers[request.id]
+            if (
+                given is not config
+                or state.pool is not before.pool
+                or request.content is not contents[request.id]
+                or bare(request.prompt) is not own.prompt
+            ):
+                raise UndecidedError("asks for the hit of another request, pool or configuration")
+            return SymbolicLength(run.number(hits[request.id]))
+
         room = any_answer("fits prompt") if self.configuration.bounded else lambda *_: True
         inside = next(
             (names for names in self._may_abort(before) if run.answer(boolean(" ".join(names)))), ()
@@ -265,7 +299,7 @@ class Step:
             ),
             stubs(
                 blocks,
-                prefix_hit=lambda *given: SymbolicLength(run.number(hits[given[-1].id])),
+                prefix_hit=prefix_hit,
                 hold=lambda config, request, covered, pool: (request, pool),
                 release=lambda config, revision, state, request: state.pool,
             ),
@@ -327,174 +361,3 @@ class Step:
             yield "r0", "w0"
         if self.size == 2:
             yield ("r0",)
-
-    # The claims of the lemmas about each path. For the guard, `more` weakens a premise.
-
-    def joining_is_accepted(self, more: int, step: Stepped) -> Any:
-        started = {request.id for request in step.before.waiting}
-        # The check's answer holds only as long as no request of the batch has run since.
-        none_ran = not {f"r{at}" for at in range(self.size)} & {*step.computed.scheduled}
-        claims = []
-        for request in self._others(step.after):
-            own = self.newcomers[request.id]
-            decodes = bare(request.computed) >= bare(request.prompt)
-            due = z3.BoolVal(request.id in started) if self.configuration.asks_once else decodes
-            accepted = [self._accepts(call, own, more) for call in step.calls]
-            claims += [
-                z3.Implies(due, any_of(not self.size, *accepted)),
-                self._joins_whole(more, request),
-            ]
-            claims.append(z3.Implies(any_of(due, decodes), none_ran))
-        return all_of(claims)
-
-    def _joins_whole(self, more: int, request: Request) -> Any:
-        decodes = bare(request.computed) >= bare(request.prompt)
-        own, generated = self.newcomers[request.id], bare(request.generated)
-        return z3.Implies(
-            decodes, all_of(bare(request.computed) == own.prompt, generated == 1 + more)
-        )
-
-    def _accepts(self, call: Call, newcomer: Lengths, more: int) -> Any:
-        """Return whether the call accepted this newcomer together with the current decoding
-        requests."""
-        if len(call.members) != self.size or call.block != self.configuration.block:
-            return z3.BoolVal(False)
-        kinds = {type(call.newcomer), *map(type, call.members)}
-        if kinds != {volumetric.Newcomer, volumetric.Decoding}:
-            return z3.BoolVal(False)
-
-        def place(judged: Any) -> int:
-            computed = bare(judged.computed)
-            found = (at for at, of in enumerate(self.members) if computed is of.computed)
-            return next(found, self.size)
-
-        return all_of(
-            call.answer,
-            bare(call.newcomer.prompt) == newcomer.prompt,
-            bare(call.newcomer.max_tokens) == newcomer.tokens,
-            bare(call.limit) == self.limit,
-            *(
-                all_of(
-                    bare(judged.computed) == member.computed,
-                    bare(judged.remaining) == member.tokens - member.generated + more,
-                    bare(judged.tkv) >= member.computed,
-                    bare(judged.prompt) == member.prompt,
-                    bare(call.tkv) >= member.computed,
-                )
-                for judged, member in zip(
-                    sorted(call.members, key=place), self.members, strict=True
-                )
-            ),
-        )
-
-    def runs_together(self, more: int, step: Stepped) -> Any:
-        names = {f"r{number}" for number in range(self.size)}
-        scheduled = {*step.computed.scheduled}
-        decodes = step.decision.kind == "decode"
-        if not names:
-            return z3.BoolVal(decodes == bool(more))
-        if decodes != bool(names & scheduled) or (decodes and names != scheduled):
-            return z3.BoolVal(False)
-        return all_of(*self._kept(more, step), self.reports_its_tkv(step))
-
-    def reports_its_tkv(self, step: Stepped) -> Any:
-        """Return whether a decode step reports the largest tkv of its requests, at the lengths that
-        they have after the step."""
-        if step.decision.kind != "decode":
-            return z3.BoolVal(True)
-        members = {f"r{number}": member for number, member in enumerate(self.members)}
-        if not members.keys() >= {*step.computed.scheduled}:
-            return z3.BoolVal(False)
-        lengths = [members[name].computed + 1 for name in step.computed.scheduled]
-        return any_of(
-            [
-                all_of(bare(step.computed.tkv) == tkv, *map(operator.eq, given, lengths))
-                for given, tkv in step.tkvs
-                if len(given) == len(lengths)
-            ]
-        )
-
-    def keeps_order(self, more: int, step: Stepped) -> Any:
-        """Return whether a step that pauses requests leaves a state that the lemmas allow."""
-        once = len({request.id for request in step.after.admitted}) == len(step.after.admitted)
-        decoded = {f"r{number}" for number in range(self.size)}
-        paused = {request.id for request in step.after.paused} <= decoded
-        others = step._replace(after=step.after._replace(paused=()))
-        fresh = [bare(request.paused_steps) == 0 for request in step.after.running]
-        joined = [self._joins_whole(0, request) for request in self._others(step.after)]
-        return all_of(
-            once, paused, *fresh, *joined, *self._kept(more, step), self.one_prefills(more, others)
-        )
-
-    def _kept(self, more: int, step: Stepped) -> Iterator[Any]:
-        """Yield, for each decoding or paused request, the claim that it has one token more if it
-        ran, and that it has left if it ended or was aborted."""
-        after = {request.id: request for request in step.after.admitted}
-        for number, member in enumerate(self.members):
-            name = f"r{number}"
-            ran, request = name in step.computed.scheduled, after.get(name)
-            generated = member.generated + ran
-            if request is None:
-                gone = name in step.aborted
-                yield any_of(gone, all_of(ran, generated == member.ends))
-                continue
-            yield bare(request.computed) == member.computed + ran + more
-            yield bare(request.generated) == generated
-            yield generated < member.ends
-            yield from keeps_lengths(request, member, self.configuration.block)
-
-    def remembered_tkv_covers(self, more: int, step: Stepped) -> Any:
-        after = step.after
-        may_be_apart = self.configuration.interleave and not more
-        apart = condition(after.last_step_was_prefill) if may_be_apart else False
-        return all_of(
-            [
-                z3.Implies(
-                    bare(request.computed) >= bare(request.prompt),
-                    any_of(apart, bare(request.computed) + more <= z3.If(tkv < other, tkv, other)),
-                )
-                for request in after.running
-                for tkv, other in [(bare(after.tkv), bare(after.runner_tkv))]
-            ]
-        )
-
-    def one_prefills(self, more: int, step: Stepped) -> Any:
-        after, claims = step.after, []
-        others = self._others(after)
-        known = {request.id: request for request in step.before.waiting}
-        waits = [request.id for request in after.waiting]
-        kept = all(known.get(request.id) is request for request in after.waiting)
-        in_line = [name for name in known if name in waits] == waits
-        names = [*waits, *(request.id for request in after.running)]
-        admitted = {request.id for request in step.before.admitted}
-        once = len({*names}) == len(names) and {*names} <= admitted | known.keys()
-        if len(others) > 1 or after.paused or not kept or not in_line or not once:
-            return z3.BoolVal(False)
-        for name in {request.id for request in (*step.before.running, *step.before.waiting)}:
-            if name in self.newcomers and name not in {*waits, *step.aborted}:
-                still_runs = [request.id == name for request in others]
-                # A request of one token has ended with its last chunk.
-                claims.append(any_of(any(still_runs), self.newcomers[name].ends == 1))
-        for request in others:
-            own, computed = self.newcomers[request.id], bare(request.computed)
-            at_border = request in (after.running[0], after.running[-1])
-            prefilling = all_of(
-                at_border,
-                computed >= 1,
-                bare(request.generated) == more,
-                own.hit * self.configuration.block <= computed,
-            )
-            claims.append(any_of(computed >= own.prompt, prefilling))
-            claims.append(bare(request.generated) < own.ends)
-            claims += keeps_lengths(request, own, self.configuration.block)
-        return all_of(claims)
-
-    def is_uninterrupted(self, more: int, step: Stepped) -> Any:
-        ongoing = [request.id for request in step.before.running if request.id == "p"]
-        going_on = [request.id for request in step.decision.members] == ongoing
-        ends = [bare(request.generated) > 0 for request in self._others(step.after)]
-        gone = z3.BoolVal(not ongoing)
-        return any_of(gone, all_of(step.decision.kind == "prefill", going_on, *(ends * more)))
-
-    def _others(self, state: State) -> list[Request]:
-        return [request for request in state.running if request.id in self.newcomers]

@@ -1,0 +1,195 @@
+"""What the lemmas claim about each path of a step (`step_lemmas`, `pausing_lemmas`).
+
+Each claim is a function of the step on symbols, a number and the result of one path. With a number
+other than 0, the claim is the lemma's guard, in which a premise is weakened.
+"""
+
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+import z3
+
+from ...model.spyre import volumetric
+from ...model.spyre.state import Sequence as Request
+from ...model.spyre.state import State
+from ..smt.execution import bare, condition
+from ..smt.terms import all_of, any_of
+from .symbolic_state import Call, Lengths, Stepped, keeps_lengths
+from .symbolic_step import Step
+
+
+def joining_is_accepted(step: Step, more: int, stepped: Stepped) -> Any:
+    started = {request.id for request in stepped.before.waiting}
+    # The check's answer holds only as long as no request of the batch has run since.
+    none_ran = not {f"r{at}" for at in range(step.size)} & {*stepped.computed.scheduled}
+    claims = []
+    for request in _others(step, stepped.after):
+        own = step.newcomers[request.id]
+        decodes = bare(request.computed) >= bare(request.prompt)
+        due = z3.BoolVal(request.id in started) if step.configuration.asks_once else decodes
+        accepted = [_accepts(step, call, own, more) for call in stepped.calls]
+        claims += [
+            z3.Implies(due, any_of(not step.size, *accepted)),
+            _joins_whole(step, more, request),
+        ]
+        claims.append(z3.Implies(any_of(due, decodes), none_ran))
+    return all_of(claims)
+
+
+def _joins_whole(step: Step, more: int, request: Request) -> Any:
+    decodes = bare(request.computed) >= bare(request.prompt)
+    own, generated = step.newcomers[request.id], bare(request.generated)
+    return z3.Implies(decodes, all_of(bare(request.computed) == own.prompt, generated == 1 + more))
+
+
+def _accepts(step: Step, call: Call, newcomer: Lengths, more: int) -> Any:
+    """Return whether the call accepted this newcomer together with the current decoding
+    requests."""
+    if len(call.members) != step.size or call.block != step.configuration.block:
+        return z3.BoolVal(False)
+    kinds = {type(call.newcomer), *map(type, call.members)}
+    if kinds != {volumetric.Newcomer, volumetric.Decoding}:
+        return z3.BoolVal(False)
+
+    def place(judged: Any) -> int:
+        computed = bare(judged.computed)
+        found = (at for at, of in enumerate(step.members) if computed is of.computed)
+        return next(found, step.size)
+
+    return all_of(
+        call.answer,
+        bare(call.newcomer.prompt) == newcomer.prompt,
+        bare(call.newcomer.max_tokens) == newcomer.tokens,
+        bare(call.limit) == step.limit,
+        *(
+            all_of(
+                bare(judged.computed) == member.computed,
+                bare(judged.remaining) == member.tokens - member.generated + more,
+                bare(judged.tkv) >= member.computed,
+                bare(judged.prompt) == member.prompt,
+                bare(call.tkv) >= member.computed,
+            )
+            for judged, member in zip(sorted(call.members, key=place), step.members, strict=True)
+        ),
+    )
+
+
+def runs_together(step: Step, more: int, stepped: Stepped) -> Any:
+    names = {f"r{number}" for number in range(step.size)}
+    scheduled = {*stepped.computed.scheduled}
+    decodes = stepped.decision.kind == "decode"
+    if not names:
+        return z3.BoolVal(decodes == bool(more))
+    if decodes != bool(names & scheduled) or (decodes and names != scheduled):
+        return z3.BoolVal(False)
+    return all_of(*_kept(step, more, stepped), reports_its_tkv(step, stepped))
+
+
+def reports_its_tkv(step: Step, stepped: Stepped) -> Any:
+    """Return whether a decode step reports the largest tkv of its requests, at the lengths that
+    they have after the step."""
+    if stepped.decision.kind != "decode":
+        return z3.BoolVal(True)
+    members = {f"r{number}": member for number, member in enumerate(step.members)}
+    if not members.keys() >= {*stepped.computed.scheduled}:
+        return z3.BoolVal(False)
+    lengths = [members[name].computed + 1 for name in stepped.computed.scheduled]
+    return any_of(
+        [
+            all_of(bare(stepped.computed.tkv) == tkv, *map(operator.eq, given, lengths))
+            for given, tkv in stepped.tkvs
+            if len(given) == len(lengths)
+        ]
+    )
+
+
+def keeps_order(step: Step, more: int, stepped: Stepped) -> Any:
+    """Return whether a step that pauses requests leaves a state that the lemmas allow."""
+    once = len({request.id for request in stepped.after.admitted}) == len(stepped.after.admitted)
+    decoded = {f"r{number}" for number in range(step.size)}
+    paused = {request.id for request in stepped.after.paused} <= decoded
+    others = stepped._replace(after=stepped.after._replace(paused=()))
+    fresh = [bare(request.paused_steps) == 0 for request in stepped.after.running]
+    joined = [_joins_whole(step, 0, request) for request in _others(step, stepped.after)]
+    return all_of(
+        once, paused, *fresh, *joined, *_kept(step, more, stepped), one_prefills(step, more, others)
+    )
+
+
+def _kept(step: Step, more: int, stepped: Stepped) -> Iterator[Any]:
+    """Yield, for each decoding or paused request, the claim that it has one token more if it
+    ran, and that it has left if it ended or was aborted."""
+    after = {request.id: request for request in stepped.after.admitted}
+    for number, member in enumerate(step.members):
+        name = f"r{number}"
+        ran, request = name in stepped.computed.scheduled, after.get(name)
+        generated = member.generated + ran
+        if request is None:
+            gone = name in stepped.aborted
+            yield any_of(gone, all_of(ran, generated == member.ends))
+            continue
+        yield bare(request.computed) == member.computed + ran + more
+        yield bare(request.generated) == generated
+        yield generated < member.ends
+        yield from keeps_lengths(request, member, step.configuration.block)
+
+
+def remembered_tkv_covers(step: Step, more: int, stepped: Stepped) -> Any:
+    after = stepped.after
+    may_be_apart = step.configuration.interleave and not more
+    apart = condition(after.last_step_was_prefill) if may_be_apart else False
+    return all_of(
+        [
+            z3.Implies(
+                bare(request.computed) >= bare(request.prompt),
+                any_of(apart, bare(request.computed) + more <= z3.If(tkv < other, tkv, other)),
+            )
+            for request in after.running
+            for tkv, other in [(bare(after.tkv), bare(after.runner_tkv))]
+        ]
+    )
+
+
+def one_prefills(step: Step, more: int, stepped: Stepped) -> Any:
+    after, claims = stepped.after, []
+    others = _others(step, after)
+    known = {request.id: request for request in stepped.before.waiting}
+    waits = [request.id for request in after.waiting]
+    kept = all(known.get(request.id) is request for request in after.waiting)
+    in_line = [name for name in known if name in waits] == waits
+    names = [*waits, *(request.id for request in after.running)]
+    admitted = {request.id for request in stepped.before.admitted}
+    once = len({*names}) == len(names) and {*names} <= admitted | known.keys()
+    if len(others) > 1 or after.paused or not kept or not in_line or not once:
+        return z3.BoolVal(False)
+    for name in {request.id for request in (*stepped.before.running, *stepped.before.waiting)}:
+        if name in step.newcomers and name not in {*waits, *stepped.aborted}:
+            still_runs = [request.id == name for request in others]
+            # A request of one token has ended with its last chunk.
+            claims.append(any_of(any(still_runs), step.newcomers[name].ends == 1))
+    for request in others:
+        own, computed = step.newcomers[request.id], bare(request.computed)
+        at_border = request in (after.running[0], after.running[-1])
+        prefilling = all_of(
+            at_border,
+            computed >= 1,
+            bare(request.generated) == more,
+            own.hit * step.configuration.block <= computed,
+        )
+        claims.append(any_of(computed >= own.prompt, prefilling))
+        claims.append(bare(request.generated) < own.ends)
+        claims += keeps_lengths(request, own, step.configuration.block)
+    return all_of(claims)
+
+
+def is_uninterrupted(step: Step, more: int, stepped: Stepped) -> Any:
+    ongoing = [request.id for request in stepped.before.running if request.id == "p"]
+    going_on = [request.id for request in stepped.decision.members] == ongoing
+    ends = [bare(request.generated) > 0 for request in _others(step, stepped.after)]
+    gone = z3.BoolVal(not ongoing)
+    return any_of(gone, all_of(stepped.decision.kind == "prefill", going_on, *(ends * more)))
+
+
+def _others(step: Step, state: State) -> list[Request]:
+    return [request for request in state.running if request.id in step.newcomers]
