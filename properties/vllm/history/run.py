@@ -1,6 +1,6 @@
 """A run of vLLM: its state beyond the kernel's, and the encoder's work in a step."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from ....model.observation import Step
@@ -70,6 +70,7 @@ class VllmState(NamedTuple):
         cadence: which steps hold prefills back.
         routing: what is in the prefix cache, and what routers know of it.
         kept: with several groups of the KV cache, the blocks that are still in the pool.
+        proposed: the requests of the last message to the worker, if it shows drafts.
     """
 
     flights: tuple[Flight, ...] = ()
@@ -82,6 +83,7 @@ class VllmState(NamedTuple):
     cadence: Cadence = Cadence()
     routing: Routing = Routing()
     kept: Kept = {}  # noqa: RUF012 (a Mapping)
+    proposed: Collection[str] = ()
 
 
 def of(account: RequestHistory) -> VllmRequestHistory:
