@@ -34,6 +34,9 @@ class Coming(NamedTuple):
 
 
 NOTHING = Coming()
+# Maps each block that a request gave back to the request, the step in which it did so, and the
+# index of the block in the request's block table.
+GivenBack: TypeAlias = Mapping[int, tuple[str, int, int]]
 # A decision in flight: for each request, the token that it will yield, or None.
 Flight = dict[str, Coming | None]
 
@@ -70,6 +73,8 @@ class VllmState(NamedTuple):
         cadence: which steps hold prefills back.
         routing: what is in the prefix cache, and what routers know of it.
         kept: with several groups of the KV cache, the blocks that are still in the pool.
+        given_back: the blocks of full attention that requests have given back and that are still
+            in the pool.
         proposed: the requests of the last message to the worker, if it shows drafts.
     """
 
@@ -83,6 +88,7 @@ class VllmState(NamedTuple):
     cadence: Cadence = Cadence()
     routing: Routing = Routing()
     kept: Kept = {}  # noqa: RUF012 (a Mapping)
+    given_back: GivenBack = {}  # noqa: RUF012 (a Mapping)
     proposed: Collection[str] = ()
 
 
