@@ -27,7 +27,7 @@ ROWS = {
     "nano_vllm": numbered("NAN-R", 48),
     "llmservingsim": [*numbered("LSS-R", 36), "LSS-P01", "LSS-P03"],
 }
-CHECKED = {"vllm": 102, "nano_vllm": 25, "llmservingsim": 29}
+CHECKED = {"vllm": 106, "nano_vllm": 25, "llmservingsim": 29}
 # What nothing else can show: line numbers, a refuted claim; a key, the model runner's, bytes,
 # another system, a boundary; the pipeline's traces.
 NOTHING_STANDS_IN = {

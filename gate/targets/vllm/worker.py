@@ -60,7 +60,9 @@ def drafts(scheduler: Any, decision: Any) -> dict[str, Any]:
         return told
     resumed = decision.scheduled_cached_reqs.resumed_req_ids
     joining = {*resumed, *(request.req_id for request in decision.scheduled_new_reqs)}
-    if filled_in := [name for name, own in tokens.items() if NO_DRAFT in own and name not in joining]:
+    if filled_in := [
+        name for name, own in tokens.items() if NO_DRAFT in own and name not in joining
+    ]:
         told["placeholders"] = filled_in
     return told
 

@@ -26,11 +26,11 @@ Tables: TypeAlias = Mapping[str, tuple[tuple[int, ...], ...]]
 
 
 def are_followed(config: Mapping[str, Any]) -> bool:
-    """Return whether a client can tell which blocks of several groups are still in the pool."""
+    """Return whether a client can tell which blocks of several groups are still in the pool.
+    Perhaps only those of full attention can be found."""
     return (
         groups.are_several(config)
         and caches(config)
-        and not groups.keeps_few_blocks(config)
         and not groups.hits_inside(config)
         and in_flight.depth(config) == 1
         and not loads.are_made(config)

@@ -10,7 +10,7 @@ from ....model.observation import Step
 from ...history.per_step_cache import once
 from ...rules.predicate import Predicate
 from ..history import kept_in_groups, speculation
-from ..history.groups import MAMBA, aligns, first_block_read, hit_unit
+from ..history.groups import MAMBA, aligns, first_block_read, hit_unit, keeps_few_blocks
 from ..history.kept_in_groups import Contents
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun, state_of
@@ -28,6 +28,10 @@ def hit_on_kept_missed(history: VllmRun, step: Step) -> str | None:
                 "and every group still has their blocks"
             )
     return None
+
+
+def every_block_is_kept(config: Mapping[str, Any]) -> bool:
+    return kept_in_groups.are_followed(config) and not keeps_few_blocks(config)
 
 
 def something_is_kept(history: VllmRun, step: Step) -> bool:
@@ -97,9 +101,9 @@ def a_state_is_missing(history: VllmRun, step: Step) -> bool:
 
 @once
 def _junctions(history: VllmRun, step: Step) -> list[tuple[VllmRequestHistory, int, int]]:
-    """Return the starting requests whose hit is shorter than what full attention has cached of their
-    tokens, each with both lengths. Leave out requests for which full attention may have cached more
-    than the client knows."""
+    """Return the starting requests of whose tokens full attention has cached more than the hit, each
+    with both lengths. Leave out requests for which full attention may have cached more than the
+    client knows."""
     kept, known = state_of(history).kept, []
     [attention, *_] = kept_in_groups.every_group(history.config)
     for request in not_loaded(history, step) if kept else ():
@@ -122,7 +126,5 @@ def states_are_aligned(config: Mapping[str, Any]) -> bool:
 
 PREDICATES = {
     "V1-R69": Predicate(runs_past_junction, a_state_is_missing, only_with=states_are_aligned),
-    "V1-R93": Predicate(
-        hit_on_kept_missed, something_is_kept, only_with=kept_in_groups.are_followed
-    ),
+    "V1-R93": Predicate(hit_on_kept_missed, something_is_kept, only_with=every_block_is_kept),
 }

@@ -31,7 +31,11 @@ def step(*table, hit=0, scheduled=6, **more):
     [
         ((3, 2), 0, None),  # from the end
         ((2, 3), 0, None),  # both in one step
-        ((1, 3), 0, "block 1 is handed out, the block with index 0 of a, but block 2, with index 1"),
+        (
+            (1, 3),
+            0,
+            "block 1 is handed out, the block with index 0 of a, but block 2, with index 1",
+        ),
         ((1, 8), 4, None),  # a hit is not handed out
         ((9,), 0, None),  # the only block of another request
         ((8,), 0, None),

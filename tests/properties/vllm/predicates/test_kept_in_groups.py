@@ -7,6 +7,7 @@ from schedproof.properties.vllm.history import kept_in_groups
 from schedproof.properties.vllm.history.run import VllmState
 from schedproof.properties.vllm.predicates.kept_in_groups import (
     a_state_is_missing,
+    every_block_is_kept,
     hit_on_kept_missed,
     runs_past_junction,
     something_is_kept,
@@ -120,7 +121,6 @@ def test_what_a_request_may_have_received_unseen_is_not_certain():
 @pytest.mark.parametrize(
     "more",
     [
-        {"prefix_cache_retention_interval": 0},
         {"kv_connector": True},
         {"async_scheduling": True},
         {"kv_groups": [{"kind": "full"}]},
@@ -130,6 +130,11 @@ def test_what_a_request_may_have_received_unseen_is_not_certain():
 def test_without_certainty_nothing_is_followed(more):
     config = before(b(), **more).config
     assert not kept_in_groups.are_followed(config)
+
+
+def test_a_window_need_not_be_found_if_few_blocks_are_retained():
+    assert every_block_is_kept(before(b()).config)
+    assert not every_block_is_kept(before(b(), prefix_cache_retention_interval=0).config)
 
 
 MAMBA = {"kv_groups": [{"kind": "full"}, {"kind": "mamba"}], "num_blocks": 12}
@@ -167,7 +172,8 @@ def test_a_chunk_may_end_anywhere_if_it_is_unknown_what_is_cached():
 
 
 @pytest.mark.parametrize(
-    "options", [{"mamba_cache_mode": "all"}, {"num_speculative_tokens": 1, "num_lookahead_tokens": 1}]
+    "options",
+    [{"mamba_cache_mode": "all"}, {"num_speculative_tokens": 1, "num_lookahead_tokens": 1}],
 )
 def test_chunks_without_a_junction_are_not_judged(options):
     config = beside_a().config
