@@ -254,8 +254,8 @@ class VllmFeatures(Features):
         if step.sent is not None:
             holds = worker_after(history, step)
             if step.sent.drafts is not None and step.sent.computed:
-                known = frozenset(step.sent.computed)
-                history.system_state = state_of(history)._replace(proposed=known)
+                proposed = frozenset(step.sent.computed)
+                history.system_state = state_of(history)._replace(proposed=proposed)
             if holds is not state_of(history).worker:
                 history.system_state = state_of(history)._replace(worker=holds)
         if loads.are_synchronous(history.config):
