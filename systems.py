@@ -18,11 +18,21 @@ PROPERTIES = "schedproof.properties"
 # sent, and the content of blocks of requests that have ended. A small scope has no operator, no
 # grammars, sessions, adapters or layers of other kinds.
 NOT_IN_STATES_OF_VLLM = frozenset(
-    {"V1CP-R30", "V1CP-R35", "V1CP-R36", "V1-R23", "V1-R25", "V1-R26", "V1-R28", "V1-R92"}
+    {
+        "V1CP-R30",
+        "V1CP-R35",
+        "V1CP-R36",
+        "V1CP-R40",
+        "V1-R23",
+        "V1-R25",
+        "V1-R26",
+        "V1-R28",
+        "V1-R92",
+    }
     | {"V1-R35", "V1-R36", "V1-R37", "V1-R38", "V1-R39", "V1-R40"}
     | {"V1-R41", "V1-R42", "V1-R43", "V1-R44", "V1-R45", "V1-R46", "V1-R47", "V1-R48"}
     | {"V1-R50", "V1-R56", "V1-R59", "V1-R60", "V1-R61", "V1-R62", "V1-R63", "V1-R64", "V1-R65"}
-    | {"V1-R66", "V1-R86", "V1-R93", "V1-R96"}
+    | {"V1-R66", "V1-R67", "V1-R68", "V1-R69", "V1-R86", "V1-R93", "V1-R96"}
     | {"V1-R87", "V1-R88", "V1-R91", "V1-R95", "V1-R97", "V1-R98", "V1-R99"}
 )
 

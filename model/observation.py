@@ -27,7 +27,9 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     before it computes the step, each as a pair of the block and the block that becomes its copy.
     `inputs`: for each request, the encoder inputs whose data the worker gets, by the number of
     their segment; a new request comes with these and no others. `released`: those whose data the
-    worker then discards. `inputs` is null if it is not shown.
+    worker then discards. `inputs` is null if it is not shown. `drafts`: for each request, how many
+    drafts the worker verifies; null if it is not shown. `placeholders`: the requests whose drafts
+    are placeholders, which the worker replaces with the drafts that it has proposed itself.
     """
 
     computed: dict[str, Count]
@@ -39,6 +41,8 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     copies: tuple[tuple[Count, Count], ...] = ()
     inputs: dict[str, tuple[Count, ...]] | None = None
     released: dict[str, tuple[Count, ...]] = msgspec.field(default_factory=dict)
+    drafts: dict[str, Count] | None = None
+    placeholders: Ids = ()
 
 
 class CacheEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -138,7 +138,8 @@ def hold(config: VllmConfig, pool: Pool, sequence: Sequence, tokens: int) -> tup
 
 
 def free(config: VllmConfig, pool: Pool, sequence: Sequence, others: tuple[Sequence, ...]) -> Pool:
-    """Return the pool without the blocks of `sequence`, the last one first (V1CP-R33, ALL-R09).
+    """Return the pool without the blocks of `sequence`, the last one first (V1CP-R33, V1CP-R40,
+    ALL-R09).
 
     Their content can be found until they are handed out (V1CP-R36).
 

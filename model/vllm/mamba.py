@@ -42,7 +42,8 @@ def chunk(
 
     A chunk of a prefill ends at a block boundary, unless it is the last chunk, or a block is too
     large for one chunk (V1-R56). No chunk extends past the last stop, past the end of the block in
-    which it begins, or past the `junction`, up to which full attention has cached the tokens.
+    which it begins, or past the `junction`, up to which full attention has cached the tokens
+    (V1-R69).
     """
     end, size = start + tokens, config.block_size
     prefill = max(sequence.prompt, sequence.num_tokens - 1)

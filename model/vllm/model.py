@@ -190,6 +190,8 @@ class VllmModel(ReferenceModel[State]):
             plan = blocked.count_down(plan)
             if self.config.drafts and self.config.decides_ahead:
                 plan = grammars.lose_drafts(plan)
+        if self.config.drafts and self.revision.drafts_lapse(self.config):
+            plan = speculation.lapse(plan)
         after, seen = scheduler.carry_out(self.config, state, plan, abort_inside, self.revision)
         if self.config.holds_prefills:
             after = after._replace(cadence=cadence.after(self.config, state, plan))

@@ -159,10 +159,18 @@ def stop_before_read(
     return None
 
 
+def keep_drafts(config: VllmConfig) -> bool:
+    """Keep the drafts of a request that a decision leaves out. A placeholder that the worker cannot
+    replace is a wrong draft to it. 0.28.0 does this; 0.19.1 passes it on to the model (pull request
+    47029)."""
+    return False
+
+
 RELEASE_0_25 = replace(
     DOCUMENTED,
     name="0.25",
     padding=pads_beside_decodes,
+    drafts_lapse=keep_drafts,
     stop_before=encoder.stop_early,
     stop_at_split=stop_before_read,
 )

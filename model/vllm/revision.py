@@ -78,6 +78,13 @@ def queue_session(state: State, sequence: Sequence) -> State:
     return state._replace(waiting=waiting if sequence.awaits is None else queue_blocked(waiting))
 
 
+def drafts_lapse(config: VllmConfig) -> bool:
+    """Return whether a request loses its drafts when a decision leaves it out. The first model
+    runner replaces placeholders only for requests of the decision before (V1-R68)."""
+    stages = config.pipeline_parallel_size or 1
+    return config.decides_ahead and stages == 1 and not config.has_v2_runner
+
+
 @dataclass(frozen=True, slots=True)
 class Revision:
     """The functions that make the decisions of one published behaviour.
@@ -101,6 +108,7 @@ class Revision:
         queue_session: the state after a session's turn has ended.
         last_stop: the last block boundary at which the prefill of this many tokens stops, so that
             its Mamba state can be found.
+        drafts_lapse: whether a request that a decision leaves out loses its drafts.
         stop_before: how many tokens to compute before an input that the encoder cannot take.
         stop_at_split: how many tokens to compute so that an input is not split; None if it is not.
     """
@@ -115,6 +123,7 @@ class Revision:
     queue_blocked: Callable[[tuple[Sequence, ...]], tuple[Sequence, ...]] = queue_blocked
     queue_session: Callable[[State, Sequence], State] = queue_session
     last_stop: LastStop = mamba.last_stop
+    drafts_lapse: Callable[[VllmConfig], bool] = drafts_lapse
     stop_before: StopBefore = encoder.stop_before
     stop_at_split: StopAtSplit = encoder.stop_at_split
 

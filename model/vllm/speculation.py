@@ -6,6 +6,7 @@ release 0.28.0: update_from_output. The scenario says how many drafts are correc
 
 from . import grammars, kv_cache
 from .config import VllmConfig
+from .queue import Plan
 from .state import Coming, Flight, Sequence
 
 
@@ -29,6 +30,18 @@ def drafts_after(config: VllmConfig, requests: int) -> int:
     """Return how many drafts are proposed after a step with this many requests."""
     ranges = config.num_speculative_tokens_per_batch_size or ((1, 1, config.drafts),)
     return min([drafts for first, _, drafts in ranges if first <= requests][-1], config.drafts)
+
+
+def lapse(plan: Plan) -> Plan:
+    """Return the plan in which running requests that it leaves out have lost their drafts (V1-R68).
+    A plan that schedules nothing is never sent, so nothing is lost."""
+    if plan.scheduled.keys() >= {request.id for request in plan.running} or not plan.scheduled:
+        return plan
+    running = [
+        request if request.id in plan.scheduled else request._replace(drafted=0)
+        for request in plan.running
+    ]
+    return plan._replace(running=tuple(running))
 
 
 def proposed(sequence: Sequence, coming: Coming) -> int:

@@ -7,6 +7,8 @@ finish_requests, add_requests and update_requests.
 from collections.abc import Mapping
 from typing import Any
 
+from .drafts import NO_DRAFT
+
 
 def message_to_worker(
     scheduler: Any, decision: Any, encoded: Mapping[str, tuple[int, ...]]
@@ -44,6 +46,24 @@ def message_to_worker(
         told["tokens"] = known_tokens(decision)
     if encoded:
         told |= inputs(decision, encoded)
+    if getattr(scheduler, "num_spec_tokens", 0):
+        told |= drafts(scheduler, decision)
+    return told
+
+
+def drafts(scheduler: Any, decision: Any) -> dict[str, Any]:
+    """Return how many drafts of each request the worker verifies, and whose drafts it has to fill
+    in. A request that joins has no drafts yet; its placeholders are padding."""
+    tokens = decision.scheduled_spec_decode_tokens
+    told: dict[str, Any] = {"drafts": {name: len(own) for name, own in tokens.items() if own}}
+    if not scheduler.scheduler_config.async_scheduling:
+        return told
+    resumed = decision.scheduled_cached_reqs.resumed_req_ids
+    joining = {*resumed, *(request.req_id for request in decision.scheduled_new_reqs)}
+    if filled_in := [
+        name for name, own in tokens.items() if NO_DRAFT in own and name not in joining
+    ]:
+        told["placeholders"] = filled_in
     return told
 
 

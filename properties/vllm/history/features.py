@@ -20,6 +20,7 @@ from . import (
     cache_events,
     cadence,
     encoder,
+    given_back,
     groups,
     in_flight,
     kept_in_groups,
@@ -220,7 +221,7 @@ class VllmFeatures(Features):
         return speculation.slots(config, covered)
 
     def reset(self, history: RunHistory[Any]) -> None:
-        history.system_state = state_of(history)._replace(was_reset=True, kept={})
+        history.system_state = state_of(history)._replace(was_reset=True, kept={}, given_back={})
         for account in history.requests.values():
             of(account).since_reset = 0
 
@@ -246,8 +247,15 @@ class VllmFeatures(Features):
             if kept_in_groups.are_followed(config):
                 kept = kept_in_groups.after(history, step, state_of(history).kept)
                 history.system_state = state_of(history)._replace(kept=kept)
+        if given_back.are_followed(config):
+            still = given_back.after(history, step, state_of(history).given_back)
+            if still is not state_of(history).given_back:
+                history.system_state = state_of(history)._replace(given_back=still)
         if step.sent is not None:
             holds = worker_after(history, step)
+            if step.sent.drafts is not None and step.sent.computed:
+                proposed = frozenset(step.sent.computed)
+                history.system_state = state_of(history)._replace(proposed=proposed)
             if holds is not state_of(history).worker:
                 history.system_state = state_of(history)._replace(worker=holds)
         if loads.are_synchronous(history.config):

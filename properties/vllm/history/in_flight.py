@@ -12,6 +12,7 @@ from .request_history import VllmRequestHistory
 from .run import Coming, Flight, VllmRun, state_of
 
 Config = Mapping[str, Any]
+DOCUMENTED = "documented"  # the revision of all releases before 0.25.0
 
 
 def depth(config: Config) -> int:
@@ -67,6 +68,9 @@ def record_decision(history: VllmRun, step: Step) -> Mapping[str, Coming]:
             ahead = speculation.decides_ahead(config)
             requests[name].drafted = speculation.drafts_after(config, decided) if ahead else 0
             requests[name].rests = turn(config)
+    if flight and loses_drafts(history):
+        for name in history.live.keys() - flight.keys():
+            requests[name].drafted = 0
     over = reports(history, step)
     early = state.early + 1 if over and not _is_waited_for(history, step) else 0
     flights = (*state.flights, flight) if flight else state.flights
@@ -78,6 +82,18 @@ def record_decision(history: VllmRun, step: Step) -> Mapping[str, Coming]:
             requests[name].begun = requests[name].begun[1:]
     history.system_state = state._replace(flights=flights, early=early)
     return _with_a_token(complete)
+
+
+def loses_drafts(history: VllmRun) -> bool:
+    """Return whether a request loses its drafts when a decision leaves it out, because the worker
+    keeps only those of the last decision (V1-R68)."""
+    config = history.config
+    return (
+        speculation.decides_ahead(config)
+        and speculation.stages(config) == 1
+        and not speculation.has_v2_runner(config)
+        and history.revision == DOCUMENTED
+    )
 
 
 def drop_running(history: VllmRun) -> None:

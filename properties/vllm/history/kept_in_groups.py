@@ -26,11 +26,11 @@ Tables: TypeAlias = Mapping[str, tuple[tuple[int, ...], ...]]
 
 
 def are_followed(config: Mapping[str, Any]) -> bool:
-    """Return whether a client can tell which blocks of several groups are still in the pool."""
+    """Return whether a client can tell which blocks of several groups are still in the pool.
+    Perhaps only those of full attention can be found."""
     return (
         groups.are_several(config)
         and caches(config)
-        and not groups.keeps_few_blocks(config)
         and not groups.hits_inside(config)
         and in_flight.depth(config) == 1
         and not loads.are_made(config)
@@ -53,7 +53,7 @@ def tables_of(step: Step | None) -> Tables:
     }
 
 
-def _handed_out(history: RunHistory[Any], step: Step) -> Iterator[tuple[str, set[int]]]:
+def handed_out(history: RunHistory[Any], step: Step) -> Iterator[tuple[str, set[int]]]:
     """Yield each request with the blocks that it received in this step, without hits."""
     before, config = tables_of(history.last), history.config
     for name, tables in tables_of(step).items():
@@ -66,7 +66,7 @@ def _handed_out(history: RunHistory[Any], step: Step) -> Iterator[tuple[str, set
         yield name, new
 
 
-def _something_unseen(history: RunHistory[Any], step: Step) -> bool:
+def something_unseen(history: RunHistory[Any], step: Step) -> bool:
     """Return whether a request may have received blocks in this step that the step does not show.
     Such a request left in this step, or was preempted after it was scheduled."""
     if step.preempted and history.config.get("policy", "fcfs") != "fcfs":
@@ -89,9 +89,9 @@ def _something_unseen(history: RunHistory[Any], step: Step) -> bool:
 def lost_in(history: RunHistory[Any], step: Step, kept: Kept, but: str = "") -> Contents:
     """Return what can no longer be found for certain after the step, because a request other than
     `but` has received one of its blocks, or may have received one without the step showing it."""
-    shown = (blocks for name, blocks in _handed_out(history, step) if name != but)
+    shown = (blocks for name, blocks in handed_out(history, step) if name != but)
     gone = {block for blocks in shown for block in blocks}
-    if _something_unseen(history, step):
+    if something_unseen(history, step):
         gone.update(kept.keys() - _certain(history, step))
     return {kept[block] for block in gone & kept.keys()}
 

@@ -1,6 +1,6 @@
 """A run of vLLM: its state beyond the kernel's, and the encoder's work in a step."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from ....model.observation import Step
@@ -34,6 +34,9 @@ class Coming(NamedTuple):
 
 
 NOTHING = Coming()
+# Maps each block that a request gave back to the request, the step in which it did so, and the
+# index of the block in the request's block table.
+GivenBack: TypeAlias = Mapping[int, tuple[str, int, int]]
 # A decision in flight: for each request, the token that it will yield, or None.
 Flight = dict[str, Coming | None]
 
@@ -70,6 +73,9 @@ class VllmState(NamedTuple):
         cadence: which steps hold prefills back.
         routing: what is in the prefix cache, and what routers know of it.
         kept: with several groups of the KV cache, the blocks that are still in the pool.
+        given_back: the blocks of full attention that requests have given back and that are still
+            in the pool.
+        proposed: the requests of the last message to the worker, if it shows drafts.
     """
 
     flights: tuple[Flight, ...] = ()
@@ -82,6 +88,8 @@ class VllmState(NamedTuple):
     cadence: Cadence = Cadence()
     routing: Routing = Routing()
     kept: Kept = {}  # noqa: RUF012 (a Mapping)
+    given_back: GivenBack = {}  # noqa: RUF012 (a Mapping)
+    proposed: Collection[str] = ()
 
 
 def of(account: RequestHistory) -> VllmRequestHistory:

@@ -3,11 +3,14 @@
 Source: release 0.33.0, HybridKVCacheCoordinator.find_longest_cache_hit.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from ....model.observation import Step
 from ...history.per_step_cache import once
 from ...rules.predicate import Predicate
 from ..history import kept_in_groups, speculation
-from ..history.groups import MAMBA, first_block_read, hit_unit
+from ..history.groups import MAMBA, aligns, first_block_read, hit_unit, keeps_few_blocks
 from ..history.kept_in_groups import Contents
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun, state_of
@@ -25,6 +28,10 @@ def hit_on_kept_missed(history: VllmRun, step: Step) -> str | None:
                 "and every group still has their blocks"
             )
     return None
+
+
+def every_block_is_kept(config: Mapping[str, Any]) -> bool:
+    return kept_in_groups.are_followed(config) and not keeps_few_blocks(config)
 
 
 def something_is_kept(history: VllmRun, step: Step) -> bool:
@@ -75,8 +82,49 @@ def _is_kept(
     return True
 
 
+def runs_past_junction(history: VllmRun, step: Step) -> str | None:
+    """The first chunk of a request does not extend past the tokens that full attention has cached
+    (V1-R69)."""
+    for request, start, junction in _junctions(history, step):
+        if junction < (end := start + step.scheduled[request.id]):
+            return (
+                f"{request.id} computes tokens {start} to {end - 1} in one chunk, but leaves no "
+                f"state after token {junction - 1}, up to which full attention has cached its "
+                "tokens"
+            )
+    return None
+
+
+def a_state_is_missing(history: VllmRun, step: Step) -> bool:
+    return bool(_junctions(history, step))
+
+
+@once
+def _junctions(history: VllmRun, step: Step) -> list[tuple[VllmRequestHistory, int, int]]:
+    """Return the starting requests of whose tokens full attention has cached more than the hit,
+    each with both lengths. Leave out requests for which full attention may have cached even more
+    than the client knows."""
+    kept, known = state_of(history).kept, []
+    [attention, *_] = kept_in_groups.every_group(history.config)
+    for request in not_loaded(history, step) if kept else ():
+        start = history.hit_now(step, request)
+        most = min(request.num_tokens - 1, history.max_hit(step, request)) // attention.size
+        if start is None or most * attention.size <= start:
+            continue
+        lost = kept_in_groups.lost_in(history, step, kept, but=request.id)
+        sure = {content for content in kept.values() if content not in lost}
+        contents = (kept_in_groups.content_until(attention, request, n) for n in range(most))
+        if all((0, content) in sure for content in contents):
+            known.append((request, start, most * attention.size))
+    return known
+
+
+def states_are_aligned(config: Mapping[str, Any]) -> bool:
+    followed = kept_in_groups.are_followed(config) and not speculation.read_ahead(config)
+    return followed and aligns(config)
+
+
 PREDICATES = {
-    "V1-R93": Predicate(
-        hit_on_kept_missed, something_is_kept, only_with=kept_in_groups.are_followed
-    ),
+    "V1-R69": Predicate(runs_past_junction, a_state_is_missing, only_with=states_are_aligned),
+    "V1-R93": Predicate(hit_on_kept_missed, something_is_kept, only_with=every_block_is_kept),
 }

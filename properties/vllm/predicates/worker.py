@@ -5,16 +5,23 @@ Source: release 0.33.0: SchedulerOutput, CachedRequestData and GPUModelRunner._u
 the comments on what is appended, replaced and removed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 from ....model.observation import Sent, Step
 from ...rules.predicate import Predicate
+from ..history import speculation
 from ..history.groups import NULL_BLOCK
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun, encoded, state_of, worker_after
 from ..history.worker import Tables, without_dropped
+from .decision import since
 
 NOTHING = Sent(computed={})
+
+
+def with_placeholders(config: Mapping[str, Any]) -> bool:
+    return bool(speculation.drafts(config)) and speculation.decides_ahead(config)
 
 
 def told(step: Step) -> Sent:
@@ -192,6 +199,50 @@ def input_of_a_known_request_is_encoded(history: VllmRun, step: Step) -> bool:
     return any(request.id in known for request, _ in encoded(history, step))
 
 
+def drafts_differ(history: VllmRun, step: Step) -> str | None:
+    """The worker verifies as many drafts as the scheduler computes (V1-R67)."""
+    drafts = told(step).drafts
+    if drafts is None:
+        return None
+    for request in requests_in_message(history, step):
+        tokens, start = step.scheduled.get(request.id, 0), told(step).computed[request.id]
+        own = max(start + tokens - request.num_tokens, 0)
+        if drafts.get(request.id, 0) != own:
+            return (
+                f"{request.id} computes {own} drafts, but the worker is sent "
+                f"{drafts.get(request.id, 0)}"
+            )
+    return None
+
+
+def drafts_are_sent(history: VllmRun, step: Step) -> bool:
+    return any(name in history.live for name in told(step).drafts or ())
+
+
+def placeholder_stays(history: VllmRun, step: Step) -> str | None:
+    """The worker replaces all placeholders with drafts that it has proposed (V1-R68)."""
+    for name in told(step).placeholders:
+        if name in history.live and name not in _with_drafts(history):
+            return (
+                f"the drafts of {name} are sent as placeholders, but the worker has no drafts to "
+                "replace them"
+            )
+    return None
+
+
+def _with_drafts(history: VllmRun) -> Collection[str]:
+    """Return the requests whose drafts the worker has. The first model runner has only those of the
+    last decision. Since 0.25.0, it takes a placeholder that it cannot replace for a wrong draft."""
+    last = speculation.stages(history.config) == 1 and not speculation.has_v2_runner(history.config)
+    if last and history.revision not in since("0.25"):
+        return state_of(history).proposed
+    return state_of(history).worker.keys()
+
+
+def placeholder_is_sent(history: VllmRun, step: Step) -> bool:
+    return any(name in history.live for name in told(step).placeholders)
+
+
 PREDICATES = {
     "V1-R70": Predicate(unknown_to_the_worker, worker_is_told),
     "V1-R71": Predicate(table_differs, table_grows),
@@ -199,5 +250,7 @@ PREDICATES = {
     "V1-R73": Predicate(token_not_sent, token_is_sent),
     "V1-R74": Predicate(ended_but_kept, ended_request_is_dropped),
     "V1-R66": Predicate(encoded_without_data, input_of_a_known_request_is_encoded),
+    "V1-R67": Predicate(drafts_differ, drafts_are_sent, only_with=speculation.drafts),
+    "V1-R68": Predicate(placeholder_stays, placeholder_is_sent, only_with=with_placeholders),
     "V1-R75": Predicate(dropped_and_computed, needed_soon_after_it_is_dropped),
 }

@@ -175,3 +175,29 @@ def test_ranges_of_batch_sizes_are_checked(ranges, more, problem):
     with pytest.raises(InputError) as caught:
         read_config({"num_speculative_tokens": 2, BY_BATCH_SIZE: ranges, **more}, "0.33")
     assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("revision", "more", "tokens"),
+    [
+        ("documented", {}, 1),
+        ("documented", {"use_v2_model_runner": True}, 3),
+        ("0.25", {}, 3),
+    ],
+)
+def test_a_request_that_missed_a_step_has_no_drafts_that_the_worker_lacks(revision, more, tokens):
+    """The first two requests spend the budget until they end (V1-R68)."""
+    values = {**SMALL, "max_num_batched_tokens": 6, "max_num_seqs": 3, "async_scheduling": True}
+    drafts = {"num_speculative_tokens": 2, "num_lookahead_tokens": 2, **more}
+    target = ModelTarget()
+    target.start("vllm", revision, values | drafts)
+    for name in ("r0", "r1", "r2"):
+        target.add({"id": name, "prompt": [[name, 2]], "max_tokens": 4})
+    steps = [target.step()["step"] for _ in range(12)]
+    missed = False
+    for step in steps[1:]:
+        if "r2" in step["scheduled"] and missed:
+            break
+        missed = "r2" not in step["scheduled"] and bool(step["scheduled"])
+    assert step["scheduled"]["r2"] == tokens
+    assert ("r2" in step["sent"].get("placeholders", ())) == (tokens > 1)

@@ -62,6 +62,18 @@ def test_tokens_are_sent_only_in_a_pipeline_that_does_not_decide_ahead():
     assert "tokens" not in worker.message_to_worker(scheduler(stages=2, ahead=True), decision(), {})
 
 
+def test_drafts_are_counted_and_only_those_that_the_worker_has_to_fill_in_are_placeholders():
+    made = decision(scheduled_spec_decode_tokens={"k": [-1, -1], "n": [-1]})
+    drafter = scheduler()
+    drafter.num_spec_tokens = 2
+    assert "drafts" not in worker.message_to_worker(scheduler(), made, {})
+    shown = worker.message_to_worker(drafter, made, {})
+    assert (shown["drafts"], "placeholders" in shown) == ({"k": 2, "n": 1}, False)
+    drafter.scheduler_config.async_scheduling = True
+    shown = worker.message_to_worker(drafter, made, {})
+    assert (shown["drafts"], shown["placeholders"]) == ({"k": 2, "n": 1}, ["k"])
+
+
 def test_what_is_shown_does_not_change_when_the_worker_appends_blocks():
     made = decision()
     shown = worker.message_to_worker(scheduler(), made, {})

@@ -6,8 +6,12 @@ from msgspec.structs import replace
 from schedproof.properties.vllm.history import kept_in_groups
 from schedproof.properties.vllm.history.run import VllmState
 from schedproof.properties.vllm.predicates.kept_in_groups import (
+    a_state_is_missing,
+    every_block_is_kept,
     hit_on_kept_missed,
+    runs_past_junction,
     something_is_kept,
+    states_are_aligned,
 )
 
 from .build import book, ran, request
@@ -117,7 +121,6 @@ def test_what_a_request_may_have_received_unseen_is_not_certain():
 @pytest.mark.parametrize(
     "more",
     [
-        {"prefix_cache_retention_interval": 0},
         {"kv_connector": True},
         {"async_scheduling": True},
         {"kv_groups": [{"kind": "full"}]},
@@ -127,3 +130,52 @@ def test_what_a_request_may_have_received_unseen_is_not_certain():
 def test_without_certainty_nothing_is_followed(more):
     config = before(b(), **more).config
     assert not kept_in_groups.are_followed(config)
+
+
+def test_a_window_need_not_be_found_if_few_blocks_are_retained():
+    assert every_block_is_kept(before(b()).config)
+    assert not every_block_is_kept(before(b(), prefix_cache_retention_interval=0).config)
+
+
+MAMBA = {"kv_groups": [{"kind": "full"}, {"kind": "mamba"}], "num_blocks": 12}
+# Full attention has the blocks of a, whose only state is after 12 tokens.
+OF_A = {1: KEPT[1], 2: KEPT[2], 3: KEPT[3], 8: (1, (("a", 12),))}
+
+
+def chunk(tokens):
+    """b, which shares 10 tokens with a, starts with a chunk of this many tokens."""
+    table = (1, 2, *range(5, 5 + max(-(-tokens // 4) - 2, 0)))
+    return ran({"b": tokens}, "b", blocks={"b": table}, group_blocks={"b": ((9,),)}, prefix_hit={})
+
+
+def beside_a(**more):
+    a = request("a", 12, 12, content=(("a", 12),))
+    return before(a, request("b", 20, content=(("a", 10), ("b", 10))), **MAMBA | more)
+
+
+@pytest.mark.parametrize(("tokens", "broken"), [(8, False), (4, False), (20, True)])
+def test_the_first_chunk_ends_where_a_shared_prefix_ends(tokens, broken):
+    history = beside_a(kept=OF_A)
+    assert a_state_is_missing(history, chunk(tokens))
+    assert runs_past_junction(history, chunk(tokens)) == (
+        "b computes tokens 0 to 19 in one chunk, but leaves no state after token 7, up to which "
+        "full attention has cached its tokens"
+        if broken
+        else None
+    )
+
+
+def test_a_chunk_may_end_anywhere_if_it_is_unknown_what_is_cached():
+    assert not a_state_is_missing(beside_a(kept={}), chunk(20))
+    lacks_the_second = {block: OF_A[block] for block in (1, 3, 8)}
+    assert runs_past_junction(beside_a(kept=lacks_the_second), chunk(20)) is None
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"mamba_cache_mode": "all"}, {"num_speculative_tokens": 1, "num_lookahead_tokens": 1}],
+)
+def test_chunks_without_a_junction_are_not_judged(options):
+    config = beside_a().config
+    assert states_are_aligned(config)
+    assert not states_are_aligned({**config, **options})

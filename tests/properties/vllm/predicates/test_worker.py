@@ -179,3 +179,52 @@ def test_the_worker_has_the_data_of_each_input_that_it_encodes(held, message, mi
         and f"encoder input {misses} is computed for a, but the worker does not have its data"
     )
     assert worker.input_of_a_known_request_is_encoded(history, step)
+
+
+DRAFTS = {"num_speculative_tokens": 2}
+AHEAD = {**DRAFTS, "num_lookahead_tokens": 2, "async_scheduling": True}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "drafts", "broken"),
+    [
+        (3, {"a": 2}, None),
+        (1, {}, None),
+        (3, None, None),  # not shown
+        (2, {"a": 2}, "a computes 1 drafts, but the worker is sent 2"),
+        (3, {}, "a computes 2 drafts, but the worker is sent 0"),
+    ],
+)
+def test_the_worker_gets_the_drafts_that_the_step_computes(tokens, drafts, broken):
+    history = before(RUNS, worker={"a": Held()}, **DRAFTS)
+    step = after({"a": tokens}, {"a": 6}, sent={"drafts": drafts})
+    assert worker.drafts_differ(history, step) == broken
+    assert worker.drafts_are_sent(history, step) == bool(drafts)
+
+
+@pytest.mark.parametrize(
+    ("options", "last", "broken"),
+    [
+        ({}, ("a", "b"), False),
+        ({}, ("b",), True),
+        # The second model runner keeps drafts; later releases take what is left for wrong drafts.
+        ({"use_v2_model_runner": True}, ("b",), False),
+        ({"revision": "0.25"}, ("b",), False),
+    ],
+)
+def test_the_worker_replaces_placeholders_of_requests_in_its_last_step(options, last, broken):
+    history = before(RUNS, worker={"a": Held(), "b": Held()}, **AHEAD, **options)
+    history.system_state = history.system_state._replace(proposed=last)
+    step = after({"a": 3}, {"a": 6}, sent={"drafts": {"a": 2}, "placeholders": ("a",)})
+    assert worker.placeholder_is_sent(history, step)
+    assert worker.placeholder_stays(history, step) == (
+        "the drafts of a are sent as placeholders, but the worker has no drafts to replace them"
+        if broken
+        else None
+    )
+
+
+def test_a_worker_without_the_request_has_no_drafts_of_it():
+    history = before(RUNS, worker={}, revision="0.25", **AHEAD)
+    step = after({"a": 3}, {"a": 6}, sent={"placeholders": ("a",)})
+    assert worker.placeholder_stays(history, step) is not None

@@ -1,0 +1,57 @@
+"""Blocks of full attention that requests have given back and that nobody has received since.
+
+A client sees when a request gives back its blocks, because its block table disappears, and when
+another request receives one of them, because the block appears in a table. If a step may have
+handed out blocks that it does not show, nothing is known about the order of the pool any more.
+
+Source: release 0.33.0: KVCacheManager.free, BlockPool.free_blocks.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ....model.observation import Step
+from ...history.prefix_hits import caches
+from ...history.run_history import RunHistory
+from . import groups, in_flight, kept_in_groups, loads, sessions
+from .run import GivenBack
+
+
+def are_followed(config: Mapping[str, Any]) -> bool:
+    """Return whether each request gives back all its blocks at once, and a client can see that."""
+    return (
+        caches(config)
+        and in_flight.depth(config) == 1
+        and not loads.are_made(config)
+        and not sessions.are_held(config)
+        and not groups.hits_inside(config)
+    )
+
+
+def after(history: RunHistory[Any], step: Step, given_back: GivenBack) -> GivenBack:
+    """Return the blocks that are still in the pool after the step."""
+    last = history.last
+    if step.blocks is None or last is None or last.blocks is None:
+        return {}
+    gone = last.blocks.keys() - step.blocks.keys()
+    if not given_back and not gone:
+        return given_back
+    if is_unsure(history, step):
+        return {}
+    held = held_after(step)
+    kept = {block: place for block, place in given_back.items() if block not in held}
+    for name in gone:
+        for place, block in enumerate(last.blocks[name]):
+            if block not in held:
+                kept[block] = name, history.step, place
+    return kept
+
+
+def is_unsure(history: RunHistory[Any], step: Step) -> bool:
+    """Return whether a request may have received blocks in this step without its being shown."""
+    return bool(step.preempted) or kept_in_groups.something_unseen(history, step)
+
+
+def held_after(step: Step) -> set[int]:
+    tables = kept_in_groups.tables_of(step).values()
+    return {block for own in tables for table in own for block in table}

@@ -1,0 +1,50 @@
+"""The order in which the blocks that a request has given back are handed out.
+
+Source: release 0.33.0: KVCacheManager.free, its docstring.
+"""
+
+from ....model.observation import Step
+from ...history.per_step_cache import once
+from ...rules.predicate import Predicate
+from ..history import given_back
+from ..history.kept_in_groups import handed_out
+from ..history.run import VllmRun, state_of
+
+
+def start_is_evicted_first(history: VllmRun, step: Step) -> str | None:
+    """Of the blocks that a request has given back, the last one is handed out first (V1CP-R40)."""
+    known = state_of(history).given_back
+    left = known.keys() - given_back.held_after(step) if _taken(history, step) else ()
+    for taken in _taken(history, step):
+        name, since, place = known[taken]
+        for block in left:
+            if known[block][:2] == (name, since) and known[block][2] > place:
+                return (
+                    f"block {taken} is handed out, the block with index {place} of {name}, but "
+                    f"block {block}, with index {known[block][2]}, is still free"
+                )
+    return None
+
+
+def block_is_evicted(history: VllmRun, step: Step) -> bool:
+    """Return whether the step hands out the block of a request that gave back several."""
+    known = state_of(history).given_back
+    owners = [(name, since) for name, since, _ in known.values()]
+    return any(owners.count(known[block][:2]) > 1 for block in _taken(history, step))
+
+
+@once
+def _taken(history: VllmRun, step: Step) -> list[int]:
+    """Return the blocks that requests had given back and that this step hands out, without hits."""
+    known = state_of(history).given_back
+    if not known or step.blocks is None or given_back.is_unsure(history, step):
+        return []
+    received = (block for _, blocks in handed_out(history, step) for block in blocks)
+    return sorted(block for block in received if block in known)
+
+
+PREDICATES = {
+    "V1CP-R40": Predicate(
+        start_is_evicted_first, block_is_evicted, only_with=given_back.are_followed
+    ),
+}

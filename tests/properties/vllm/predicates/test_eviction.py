@@ -1,0 +1,82 @@
+"""The last block of a request is handed out first (V1CP-R40), by example."""
+
+import pytest
+from msgspec.structs import replace
+
+from schedproof.properties.vllm.history import given_back
+from schedproof.properties.vllm.history.run import VllmState
+from schedproof.properties.vllm.predicates.eviction import block_is_evicted, start_is_evicted_first
+
+from .build import book, ran, request
+
+# a gave back three blocks in step 4, and c one block in step 5.
+GIVEN_BACK = {1: ("a", 4, 0), 2: ("a", 4, 1), 3: ("a", 4, 2), 9: ("c", 5, 0)}
+
+
+def before(**tables):
+    history = book(*(request(name) for name in "bd"))
+    history.last = replace(history.last, blocks=tables)
+    history.system_state = VllmState(given_back=GIVEN_BACK)
+    return history
+
+
+def step(*table, hit=0, scheduled=6, **more):
+    """b starts with these blocks."""
+    tokens = {"b": scheduled} if scheduled else {}
+    return ran(tokens, "b", blocks={"b": table}, prefix_hit={"b": hit}, **more)
+
+
+@pytest.mark.parametrize(
+    ("table", "hit", "broken"),
+    [
+        ((3, 2), 0, None),  # from the end
+        ((2, 3), 0, None),  # both in one step
+        (
+            (1, 3),
+            0,
+            "block 1 is handed out, the block with index 0 of a, but block 2, with index 1",
+        ),
+        ((1, 8), 4, None),  # a hit is not handed out
+        ((9,), 0, None),  # the only block of another request
+        ((8,), 0, None),
+    ],
+)
+def test_a_request_loses_its_last_block_first(table, hit, broken):
+    found = start_is_evicted_first(before(), step(*table, hit=hit))
+    assert found == (broken and f"{broken}, is still free")
+
+
+@pytest.mark.parametrize(("table", "exercised"), [((3, 2), True), ((9,), False), ((8,), False)])
+def test_the_rule_is_exercised_if_one_of_several_blocks_is_handed_out(table, exercised):
+    assert block_is_evicted(before(), step(*table)) is exercised
+
+
+def test_a_step_that_may_hand_out_blocks_unseen_is_not_judged():
+    assert start_is_evicted_first(before(), step(1, 3, preempted=("d",))) is None
+    unseen = ran({"b": 6, "d": 6}, "b", blocks={"b": (1, 3)}, prefix_hit={"b": 0})
+    assert start_is_evicted_first(before(), unseen) is None
+    assert given_back.after(before(), unseen, GIVEN_BACK) == {}
+
+
+def test_blocks_are_given_back_when_their_table_disappears_unless_another_request_has_them():
+    history = before(d=(4, 5), b=(4,))
+    history.step = 7
+    after = ran({"b": 1}, "b", blocks={"b": (4, 3)})
+    expected = {block: GIVEN_BACK[block] for block in (1, 2, 9)} | {5: ("d", 7, 1)}
+    assert given_back.after(history, after, GIVEN_BACK) == expected
+    assert given_back.after(history, ran({}, blocks=None), GIVEN_BACK) == {}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"enable_prefix_caching": False},
+        {"async_scheduling": True},
+        {"kv_connector": True},
+        {"streaming_inputs": True},
+    ],
+)
+def test_requests_that_give_back_blocks_later_are_not_judged(options):
+    config = book().config
+    assert given_back.are_followed(config)
+    assert not given_back.are_followed({**config, **options})
