@@ -85,16 +85,14 @@ class NeverSleeps(ModelTarget):
     """A target whose requests continue while the engine should sleep."""
 
     def control(self, kind):
-        return {"ok": True, "done": True} if kind == "sleep" else super().control(kind)
+        return super().control("reset_running_requests" if kind == "sleep" else kind)
 
 
 class KeepsTheIndex(ModelTarget):
     """A target that pauses while the engine sleeps, but keeps what it knows of the blocks."""
 
-    AS = {"sleep": "pause_all", "wake_up": "resume"}
-
     def control(self, kind):
-        return super().control(self.AS.get(kind, kind))
+        return super().control("pause_all" if kind == "sleep" else kind)
 
 
 def test_requests_that_continue_while_the_engine_sleeps_are_found():
