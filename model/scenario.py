@@ -38,7 +38,13 @@ OF_FEATURES = {
 }
 # An operator's actions on the whole scheduler, under the names that vLLM's engine uses.
 Control = Literal[
-    "reset_prefix_cache", "reset_running_requests", "pause_new", "pause_all", "resume"
+    "reset_prefix_cache",
+    "reset_running_requests",
+    "pause_new",
+    "pause_all",
+    "resume",
+    "sleep",
+    "wake_up",
 ]
 CONTROLS: tuple[str, ...] = get_args(Control)
 

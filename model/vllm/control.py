@@ -1,7 +1,8 @@
-"""Control events: an operator resets the prefix cache, or pauses or resumes the scheduler.
+"""Control events: an operator resets the prefix cache, pauses or resumes the scheduler, or puts the
+engine to sleep.
 
-Source: release 0.33.0: Scheduler.reset_prefix_cache, PauseState, EngineCore.pause_scheduler. A
-server uses these events when its weights are replaced or it is put to sleep.
+Source: release 0.33.0: Scheduler.reset_prefix_cache, PauseState, EngineCore.pause_scheduler, sleep
+and wake_up. A server uses these events when its weights are replaced or its memory is needed.
 """
 
 from ..pool import NOTHING_CACHED, Names
@@ -12,14 +13,26 @@ from .revision import Revision
 from .state import State
 
 PAUSES = {"pause_new": "pause_new", "pause_all": "pause_all", "resume": None}
+# An engine that sleeps has no memory for keys and values, so nothing may run (V1-R38).
+SLEEP = {"sleep": "pause_all", "wake_up": None}
 
 
 def control(config: VllmConfig, state: State, kind: str, revision: Revision) -> tuple[State, bool]:
+    if kind in SLEEP:
+        state = state._replace(pause=SLEEP[kind])
+        return state if kind == "wake_up" else go_to_sleep(config, state, revision), True
     if kind in PAUSES:
         return state._replace(pause=PAUSES[kind]), True
     if kind == "reset_running_requests":
         state = without_running(config, state, revision)
     return reset(state)
+
+
+def go_to_sleep(config: VllmConfig, state: State, revision: Revision) -> State:
+    """Return the state of an engine that has discarded all keys and values. No block can be found
+    (V1-R36), and the requests that were running begin again once the engine wakes up."""
+    asleep, _ = reset(without_running(config, state, revision))
+    return asleep
 
 
 def reset(state: State) -> tuple[State, bool]:

@@ -156,9 +156,13 @@ class VllmModel(ReferenceModel[State]):
 
     @property
     def controls(self) -> tuple[str, ...]:
-        """Return all control events. With a connector or sessions, return no events, because a
-        reset does not free the blocks of parked requests."""
-        return () if self.config.loads or self.config.has_sessions else CONTROLS
+        """Return the control events. With a connector or sessions, return no events, because a
+        reset does not free the blocks of parked requests. With an encoder, the engine cannot sleep:
+        this would empty the encoder cache, which is not modelled."""
+        if self.config.loads or self.config.has_sessions:
+            return ()
+        awake = tuple([kind for kind in CONTROLS if kind not in control.SLEEP])
+        return awake if self.config.encodes else CONTROLS
 
     def control(self, state: State, kind: str) -> tuple[State, bool]:
         """Reset, pause or resume the scheduler. Return the state, and whether the event was carried

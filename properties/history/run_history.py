@@ -20,7 +20,13 @@ from .request_history import RequestHistory
 from .shadow_cache import Changes, ShadowCache
 from .shared_prefixes import SharedPrefixes
 
-PAUSES = ("pause_new", "pause_all", "resume")
+# What holds the scheduler back after a control event. An engine that sleeps schedules nothing.
+PAUSES = {
+    **{"pause_new": "pause_new", "pause_all": "pause_all", "resume": None},
+    **{"sleep": "pause_all", "wake_up": None},
+}
+RESETS_OF_RUNNING = ("reset_running_requests", "sleep")
+RESETS = ("reset_prefix_cache", *RESETS_OF_RUNNING)
 # Fields of a step that list what each request has computed and holds.
 KEYED = ("computed", "prefix_hit", "blocks")
 R = TypeVar("R", bound=RequestHistory, default=RequestHistory)
@@ -197,10 +203,10 @@ class RunHistory(Generic[R]):
         self.client_changes += 1
         self.events += (ControlEvent(kind, done, running, holding),)
         if kind in PAUSES:
-            self.pause, self.pause_steps = (None if kind == "resume" else kind), 0
-        if kind == "reset_running_requests":
+            self.pause, self.pause_steps = PAUSES[kind], 0
+        if kind in RESETS_OF_RUNNING:
             self._running_wait()
-        if kind not in PAUSES and done:
+        if kind in RESETS and done:
             self.features.reset(self)
             self._kin.reset()
             if self.kept is not None:

@@ -474,9 +474,10 @@ class OperatedMachine(SchedulerMachine):
     @precondition(lambda self: not self.over and len(self.requests) >= MAX_REQUESTS // 2)
     @rule()
     def drain(self) -> None:
-        """Resume the scheduler, and take steps until no request is left."""
+        """Resume the scheduler, or wake it up, and take steps until no request is left."""
         if not self.over and self.history.pause and self.session.unfinished:
-            self.event("resume")
+            kinds = [event.kind for event in self.events if event.kind in ("sleep", "wake_up")]
+            self.event("wake_up" if kinds[-1:] == ["sleep"] else "resume")
         super().drain()
 
 

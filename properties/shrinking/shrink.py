@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...model.errors import InputError
-from ...model.scenario import OF_FEATURES, Event, Request, Scenario, Segment
+from ...model.scenario import OF_FEATURES, Control, Event, Request, Scenario, Segment
 from ...model.systems import check_features, full_config, resolve_revision
 from ..search.state import features_of_requests
 
@@ -21,6 +21,12 @@ HANG_ATTEMPTS = 10
 # The optional fields of requests that a finding names as needed. The remaining ones are sizes, or
 # `features_of_requests` has a name for them.
 NAMED_FIELDS = ("external_tokens", "send_steps", "send_aborted", "cache_salt", "lora")
+
+# For some control events, one that does less.
+PLAINER: Mapping[str, Control] = {
+    "reset_running_requests": "reset_prefix_cache",
+    **{"sleep": "reset_running_requests", "wake_up": "resume"},
+}
 
 
 def shrink(scenario: Scenario, still_breaks: Callable[[Scenario], bool], attempts: int) -> Scenario:
@@ -82,14 +88,14 @@ def simpler(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _fewer_events(scenario: Scenario) -> Iterator[Scenario]:
-    """Yield simpler scenarios: without one control event, with a reset that keeps requests running,
-    or with an event one step earlier."""
+    """Yield simpler scenarios: without one control event, with an event that does less, or with an
+    event one step earlier."""
     events = scenario.events
     for index in reversed(range(len(events))):
         before, event, after = events[:index], events[index], events[index + 1 :]
         yield replace(scenario, events=(*before, *after))
-        if event.kind == "reset_running_requests":
-            plainer = replace(event, kind="reset_prefix_cache")
+        if event.kind in PLAINER:
+            plainer = replace(event, kind=PLAINER[event.kind])
             yield replace(scenario, events=(*before, plainer, *after))
         if event.step > 0:
             yield replace(scenario, events=(*before, _sooner(event, 1), *after))

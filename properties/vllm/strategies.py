@@ -169,8 +169,8 @@ BUDGETS_IN_BLOCKS: Mapping[Scale, tuple[int, int]] = {
 }
 MODEL_LENGTH = 1 << 17  # a number of tokens that no scale reaches
 LATE_STEPS = 8
-_RESETS = ("reset_running_requests", "reset_prefix_cache")
-CONTROLS = (*_RESETS, "pause_new", *_RESETS, "pause_all", *2 * ("resume",))
+_RESETS = 2 * ("reset_running_requests", "reset_prefix_cache")
+CONTROLS = (*_RESETS, "pause_new", "pause_all", *2 * ("resume",), "sleep", "wake_up")
 # The published sizes; pools that run out, and pools that do not.
 _PUBLISHED: dict[str, Sequence[Any]] = {
     **{"max_num_seqs": (128, 256), "max_num_batched_tokens": (2048, 8192)},

@@ -11,7 +11,6 @@ runner is replaced. For every request whose computed tokens have caught up with 
 
 import functools
 import importlib
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +18,7 @@ from .. import coverage, protocol_checks, scheduler_class
 from ..jsonl import serve
 from ..protocol_checks import EOS, CheckedRequest, Output, RefusedError, Turn, refuse
 from ..release_adapter import Hosted, HostedTarget
-from . import cache_events, encoder, engine_core, grammars, groups, in_flight, sessions
+from . import cache_events, control, encoder, engine_core, grammars, groups, in_flight, sessions
 from .drafts import KEYS as DRAFT_KEYS
 from .drafts import PER_BATCH_SIZE, is_ranges
 from .encoder import KEYS as ENCODER_KEYS
@@ -159,7 +158,7 @@ class VllmEngine(SchedulerView):
         return True
 
     def control(self, kind: str) -> bool:
-        return carry_out(self, kind)
+        return control.carry_out(self, kind)
 
     @property
     def sleeps(self) -> bool:
@@ -425,7 +424,7 @@ class VllmTarget(HostedTarget):
         title = scheduler_class.title("vllm", release.version)
         observes = observed_fields(engine)
         described = (*title, observes, defaults(release), engine.start_up)
-        return Hosted(engine, *described, accepted_events(engine), release.overrides)
+        return Hosted(engine, *described, control.accepted_events(engine), release.overrides)
 
     def admit(self, engine: VllmEngine, request: protocol_checks.CheckedRequest) -> None:
         engine.add(request)
@@ -467,33 +466,7 @@ def main() -> None:
     serve(VllmTarget())
 
 
-PAUSES = {"pause_new": "PAUSED_NEW", "pause_all": "PAUSED_ALL", "resume": "UNPAUSED"}
-OF_RUNNING = "reset_running_requests"
-RESETS = ("reset_prefix_cache", OF_RUNNING)
-
-
-def accepted_events(engine: SchedulerView) -> tuple[str, ...]:
-    """Return the control events that this scheduler accepts. There are none with a connector or
-    with sessions, because a reset does not wait for these."""
-    if engine.config.get("kv_connector") or engine.config.get(sessions.KEY):
-        return ()
-    own = type(engine.scheduler)
-    resets = OF_RUNNING in inspect.signature(own.reset_prefix_cache).parameters
-    return (*(RESETS if resets else ()), *(PAUSES if hasattr(own, "set_pause_state") else ()))
-
-
 def drops_results(request: Any) -> bool:
     """Return whether a preempted request loses its tokens in flight. It does with a connector
     that delivers blocks."""
     return bool(getattr(request, "drop_stale_output", False))
-
-
-def carry_out(engine: VllmEngine, kind: str) -> bool:
-    scheduler: Any = engine.scheduler
-    if kind in PAUSES:
-        states = importlib.import_module("vllm.v1.core.sched.interface").PauseState
-        scheduler.set_pause_state(getattr(states, PAUSES[kind]))
-        return True
-    if kind == OF_RUNNING:
-        engine.drop_results({request.request_id for request in scheduler.running})
-    return bool(scheduler.reset_prefix_cache(reset_running_requests=kind == OF_RUNNING))

@@ -1,11 +1,11 @@
-"""Control events: resets of the prefix cache, and pauses.
+"""Control events: resets of the prefix cache, pauses, and sleep.
 
-Source: release 0.33.0: Scheduler.reset_prefix_cache, PauseState.
+Source: release 0.33.0: Scheduler.reset_prefix_cache, PauseState, EngineCore.sleep.
 """
 
 from ....model.observation import Step
 from ...history.content import in_common
-from ...history.run_history import ControlEvent
+from ...history.run_history import RESETS, RESETS_OF_RUNNING, ControlEvent
 from ...rules.common import first_hits
 from ...rules.predicate import Predicate
 from ..history import encoder, in_flight
@@ -13,14 +13,12 @@ from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun, state_of
 from .decision import names, preempted, ran_before, waited_before, was_set_aside
 
-OF_RUNNING = "reset_running_requests"
-
 
 def reset_wrongly(history: VllmRun, step: Step) -> str | None:
     """A reset succeeds if and only if no request holds a block, or it is reset_running_requests
-    (V1-R35)."""
+    or sleep (V1-R35)."""
     for event in _resets(history):
-        holding = () if event.kind == OF_RUNNING else event.holding
+        holding = () if event.kind in RESETS_OF_RUNNING else event.holding
         if holding is None or event.done == (not holding):
             continue
         if event.done:
@@ -34,7 +32,7 @@ def is_reset(history: VllmRun, step: Step) -> bool:
 
 
 def _resets(history: VllmRun) -> list[ControlEvent]:
-    return [event for event in history.events if event.kind.startswith("reset")]
+    return [event for event in history.events if event.kind in RESETS]
 
 
 def hit_from_before_reset(history: VllmRun, step: Step) -> str | None:
@@ -77,8 +75,8 @@ def _starting(history: VllmRun, step: Step) -> list[tuple[VllmRequestHistory, in
 
 
 def lost_their_place(history: VllmRun, step: Step) -> str | None:
-    """After reset_running_requests, the requests that were running go first, in the same order as
-    before (V1-R37)."""
+    """After reset_running_requests or sleep, the requests that were running go first, in the same
+    order as before (V1-R37)."""
     ran = [request.id for request in _made_wait(history)]
     ran = [name for name in ran if name not in (step.finished or {})]
     line = [*(step.running or ()), *(step.waiting or ())]
@@ -106,14 +104,15 @@ def _made_wait(history: VllmRun) -> list[VllmRequestHistory]:
         return []
     if any(was_set_aside(history, request) for request in history.live.values()):
         return []
-    event = next((event for event in history.events if event.kind == OF_RUNNING), None)
+    event = next((event for event in history.events if event.kind in RESETS_OF_RUNNING), None)
     ran = (event.running or ()) if event is not None else ()
     staying = history.live.keys() - history.aborts_inside
     return [history.live[name] for name in ran if name in staying]
 
 
 def works_while_paused(history: VllmRun, step: Step) -> str | None:
-    """While everything is paused, nothing is scheduled and nothing preempted (V1-R38)."""
+    """While everything is paused, or the engine sleeps, nothing is scheduled and nothing preempted
+    (V1-R38)."""
     if history.pause != "pause_all" or not (step.scheduled or step.preempted):
         return None
     if step.preempted:

@@ -70,6 +70,27 @@ def test_a_reset_of_running_requests_keeps_their_order_and_every_block():
     assert seen["free_blocks"] == 12 - 4
 
 
+def test_an_engine_that_slept_has_lost_every_key_and_value():
+    target = started(max_num_seqs=2)
+    for name in "abc":
+        add(target, name, prompt=9)
+    step(target)
+    assert target.control("sleep") == {"ok": True, "done": True}
+    seen = steps(target, 2)
+    assert (seen["kind"], seen["waiting"], seen["free_blocks"]) == ("idle", ["a", "b", "c"], 12)
+    assert target.control("wake_up") == {"ok": True, "done": True}
+    seen = step(target)
+    assert seen["scheduled"] == {"a": 10, "b": 6}
+    assert seen["prefix_hit"] == {"a": 0, "b": 0}
+
+
+def test_an_engine_with_an_encoder_does_not_sleep():
+    target = ModelTarget()
+    encoder = {"max_num_encoder_input_tokens": 16, "encoder_cache_size": 16}
+    declared = target.start("vllm", "0.33", CONFIG | encoder)["controls"]
+    assert declared == [kind for kind in CONTROLS if kind not in ("sleep", "wake_up")]
+
+
 def test_a_reset_drops_tokens_in_flight_and_none_comes_twice():
     target = started(async_scheduling=True)
     add(target, "a", max_tokens=2)

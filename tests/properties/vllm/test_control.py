@@ -72,11 +72,46 @@ def test_the_model_keeps_every_rule_with_every_event():
         Event(2, "pause_new"),
         Event(3, "pause_all"),
         Event(6, "resume"),
+        Event(8, "sleep"),
+        Event(10, "wake_up"),
         Event(30, "reset_prefix_cache"),
     )
     outcome = judged(run)
     assert (outcome.broken, outcome.finished) == ([], True)
     assert {"V1-R35", "V1-R38", "V1-R39"} <= outcome.exercised.keys()
+
+
+class NeverSleeps(ModelTarget):
+    """A target whose requests continue while the engine should sleep."""
+
+    def control(self, kind):
+        return super().control("reset_running_requests" if kind == "sleep" else kind)
+
+
+class KeepsTheIndex(ModelTarget):
+    """A target that pauses while the engine sleeps, but keeps what it knows of the blocks."""
+
+    def control(self, kind):
+        return super().control("pause_all" if kind == "sleep" else kind)
+
+
+def test_requests_that_continue_while_the_engine_sleeps_are_found():
+    outcome = judged(scenario(Event(1, "sleep"), Event(3, "wake_up")), NeverSleeps())
+    assert outcome.broken[0].rule == "V1-R38"
+
+
+def test_blocks_that_are_found_after_a_sleep_are_found_out():
+    run = scenario(Event(19, "sleep"), Event(20, "wake_up"))
+    late = Request(id="d", arrival=21, prompt=(("p", 9),), max_tokens=1)
+    run = replace(run, requests=(*run.requests, late))
+    assert judged(run).broken == []
+    assert judged(run, KeepsTheIndex()).broken[0].rule == "V1-R36"
+
+
+def test_sleep_is_shrunk_to_what_is_needed_of_it():
+    run = scenario(Event(1, "sleep"), Event(3, "wake_up"))
+    small = shrink(run, lambda candidate: len(candidate.events) == 2, 200)
+    assert [event.kind for event in small.events] == ["reset_prefix_cache", "resume"]
 
 
 def test_a_run_that_stays_paused_ends():

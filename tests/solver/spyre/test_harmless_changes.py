@@ -112,11 +112,6 @@ HARMLESS = {
         *(VOLUMETRIC, "    for tkv in sorted(projection.decoding):\n"),
         "    for tkv in sorted(term for term in projection.decoding):\n",
     ),
-    "max, with a key": (
-        *(DOCUMENTED, LONGEST),
-        "    longest = max(lengths, key=lambda length: length)\n"
-        "    return rectangle_tkv(longest, filled, block_size)\n",
-    ),
     "max, with a default": (
         DOCUMENTED,
         LONGEST,
@@ -230,17 +225,10 @@ FAULTS = {
         (POOL, BLOCKS, HARMLESS["divmod, and a truth value"][2].replace("> 0", "> 1")),
     ),
     "sorted, of a generator": (
-        "walk_goes_on_as_with_the_rest",
+        "walk_counts_every_request_2",
         (
             *(VOLUMETRIC, "    for tkv in sorted(projection.decoding):\n"),
             "    for tkv in sorted(term for term in projection.decoding if term % 4):\n",
-        ),
-    ),
-    "max, with a key": (
-        "no_length_exceeds_its_tkv_2",
-        (
-            *(DOCUMENTED, LONGEST),
-            LONGEST.replace("lengths)", "lengths, key=lambda length: length % block_size)"),
         ),
     ),
     "max, with a default": (

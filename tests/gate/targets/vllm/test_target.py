@@ -935,6 +935,16 @@ def test_a_request_may_be_aborted_before_the_step_after_its_reset(vllm):
     assert step["blocks"] == {}
 
 
+def test_an_engine_that_slept_computes_everything_again(vllm):
+    vllm.begin(enable_prefix_caching=True)
+    vllm.ask("a", ("a", 9), max_tokens=9)
+    vllm.step()
+    assert vllm.pipe.control("sleep")["done"]
+    assert vllm.step()["scheduled"] == {}
+    assert vllm.pipe.control("wake_up")["done"]
+    assert vllm.step()["scheduled"] == {"a": 10}
+
+
 BUFFER = {"kind": "circular_buffer", "block_size": 8}
 
 
