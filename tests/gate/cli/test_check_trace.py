@@ -263,6 +263,23 @@ def test_a_crash_breaks_a_rule_and_a_start_that_is_refused_is_no_run(run):
     assert f"  where:    line {2 + place} (run 1, started on line 3)\n" in result.out
 
 
+def test_a_crash_of_start_breaks_a_rule_too(run):
+    lines = recorded(scenario())
+    crash = {"ok": False, "error": "crashed", "message": "KeyError: x", "traceback": ""}
+    said = "run 1, line 1: the scheduler raised at 'start': KeyError: x"
+    for name, parts in (("alone", []), ("first", [lines])):
+        written(Path(name), [lines[0], crash], *parts)
+        result = run("check-trace", name, "--json", "v.json")
+        assert result.code == 1
+        assert "line 1: the target did not start (crashed: KeyError: x)\n" in result.out
+        assert f"BROKEN         ALL-R01  never crashes: {said}" in result.out
+        [part] = json.loads(Path("v.json").read_bytes())["parts"]
+        assert (part["runs"], part["broken_runs"]) == (1 + len(parts), 1)
+    assert part["target"]["name"] == "schedproof model of spyre"
+    # As in a gate, a crash counts even if its rule was not chosen.
+    assert run("check-trace", "first", "--rule", "SPY-R22").code == 1
+
+
 def test_of_a_record_that_breaks_off_the_rest_is_judged(run):
     Path("t").write_bytes(text(recorded(scenario()))[:-30])
     result = run("check-trace", "t")
