@@ -95,8 +95,21 @@ class TraceJudge:
         try:
             for event in events:
                 self._take(event)
+            self._check_finished()
         finally:
             self._end()
+
+    def _check_finished(self) -> None:
+        """Set `cut` if the last run has neither ended nor finished its requests. A paused scheduler
+        may leave them unfinished."""
+        run = self._run
+        if run is None or run.broken or self.cut is not None:
+            return
+        history = run.monitor.history
+        if (unfinished := len(history.live)) and not history.pause:
+            are = "requests are" if unfinished > 1 else "request is"
+            why = f"the record ends while {unfinished} {are} unfinished"
+            self.cut = Cut(self.line, why)
 
     def _take(self, event: Event) -> None:
         self.line = event.line

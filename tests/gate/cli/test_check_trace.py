@@ -304,6 +304,22 @@ def test_a_step_without_its_reply_is_no_pass_and_no_excuse(run):
     assert run("check-trace", "t").code == 1
 
 
+def test_a_record_that_ends_after_a_step_with_requests_unfinished_is_no_pass(run):
+    lines = recorded(scenario())
+    place = line_of_step(lines, 3) - 1
+    written(Path("t"), lines[:place])
+    result = run("check-trace", "t")
+    assert result.code == 3
+    assert f"t: line {place - 1}: the record ends while 3 requests are unfinished;" in result.out
+    assert "against sound: inconclusive, because the record ends too early" in result.out
+    stop = [{"op": "stop"}, {"ok": True}]
+    written(Path("t"), [*lines[:place], *stop])
+    assert run("check-trace", "t").code == 0
+    # A start ends the run before it.
+    written(Path("t"), lines[:place], lines)
+    assert run("check-trace", "t").code == 0
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
