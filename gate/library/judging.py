@@ -35,6 +35,7 @@ from ..judging.profiles import PROFILES, set_hypothesis_home
 from ..judging.rule_choice import excluded_ids, rules_named, rules_to_judge, use_rules
 from ..judging.verdict import Event, Verdict
 from ..targets.factory import opened
+from ..targets.jsonl import REQUIRED
 from ..targets.pipe import read_reply
 from ..targets.probe import SCALES, ProbeRequest, probe
 from ..targets.scales import read_changes
@@ -100,6 +101,7 @@ class _ObjectTarget:
     object may keep or change its arguments."""
 
     def __init__(self, target: Target) -> None:
+        _check_object(target)
         self._target = target
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
@@ -140,9 +142,32 @@ def spec_of(target: AnyTarget) -> TargetSpec:
         return target
     if isinstance(target, str):
         return parse_target(target)
+    _check_object(target)
     kind = type(target)
     name = f"{kind.__module__}:{kind.__qualname__}"
     return TargetSpec(name, "factory", module=kind.__module__, factory=kind.__qualname__)
+
+
+def _check_object(target: Any) -> None:
+    """Raise InputError unless this can be a target. Otherwise, its first call would look like a
+    crash of the scheduler."""
+    if isinstance(target, type):
+        name = target.__name__
+        raise InputError("target", f"the class {name}; valid: an object, such as {name}()")
+    if not callable(getattr(target, "start", None)):
+        valid = f"a text, or an object with the methods {', '.join(REQUIRED)}"
+        raise InputError("target", f"{target!r:.60}; valid: {valid}")
+
+
+def _check_types(
+    rules: Sequence[str] | None = None, seed: int = 0, corpus: Sequence[Scenario] = ()
+) -> None:
+    if isinstance(rules, str):
+        raise InputError("rules", f"{rules!r:.60}; valid: a list of ids")
+    if not isinstance(seed, int):
+        raise InputError("seed", f"{seed!r:.60}; valid: an integer")
+    if isinstance(corpus, str | Path) or not all(isinstance(s, Scenario) for s in corpus):
+        raise InputError("corpus", f"{corpus!r:.60}; valid: a list of scenarios")
 
 
 SHRINK_ATTEMPTS = 250
@@ -264,6 +289,7 @@ def judge(
         TargetFault, ConfigRefused: the target does not start, or accepts no configuration.
     """
     spec = spec_of(target)
+    _check_types(rules, seed, corpus)
     file = None if extra_rules is None else Path(extra_rules)
     use_rules(file)
     with _arguments():
@@ -322,6 +348,7 @@ def replay(
             target.
         TargetFault: a reply of the target breaks the protocol.
     """
+    _check_types(rules)
     use_rules(None if extra_rules is None else Path(extra_rules))
     revision = resolve_revision(scenario.system, scenario.revision)
     chosen = rules_to_judge(scenario.system, rules, revision, spec_of(target))
@@ -358,6 +385,7 @@ def search(
         TargetFault, ConfigRefused: a reply of the target breaks the protocol, or the target accepts
             no configuration.
     """
+    _check_types(seed=seed)
     with _arguments():
         options = gate_options(
             spec_of(target), system=system, revision=revision, rules=[rule], seed=seed

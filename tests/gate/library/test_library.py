@@ -82,6 +82,26 @@ def test_a_search_that_never_exercises_its_rule_warns():
     assert found is None
 
 
+@pytest.mark.parametrize(
+    ("target", "arguments", "error"),
+    [
+        (
+            ModelTarget,
+            {},
+            r"target: the class ModelTarget; valid: an object, such as ModelTarget\(\)",
+        ),
+        (None, {}, "target: None; valid: a text, or an object with the methods start, add"),
+        ("model", {"seed": "0"}, "seed: '0'; valid: an integer"),
+        ("model", {"seed": None}, "seed: None; valid: an integer"),
+        ("model", {"rules": "SPY-R09"}, "rules: 'SPY-R09'; valid: a list of ids"),
+        ("model", {"corpus": "corpus"}, "corpus: 'corpus'; valid: a list of scenarios"),
+    ],
+)
+def test_an_argument_of_the_wrong_type_is_named(target, arguments, error):
+    with pytest.raises(InputError, match=error):
+        schedproof.judge(target, **arguments)
+
+
 @pytest.mark.slow
 def test_an_object_is_judged_in_this_process():
     verdict = schedproof.judge(ModelTarget(), rules=["SPY-R09"])
