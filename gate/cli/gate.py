@@ -238,8 +238,8 @@ def command(
             with name_file_in_errors(page):
                 page.parent.mkdir(parents=True, exist_ok=True)
             write(page, coverage_page(verdict.target, verdict.coverage).encode())
-        except FileError as error:
-            fan_out.failed.append(error)
+        except FileError as problem:
+            fan_out.failed.append(problem)
     if open_page:
         _open_first(console, verdict, options)
     for error in fan_out.failed:

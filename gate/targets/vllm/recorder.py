@@ -252,7 +252,8 @@ def recording(scheduler: Any) -> Any:
             try:
                 yield
             except Exception as error:
-                self._note(lambda record, raised=error: record.crashed(raised))
+                raised = error
+                self._note(lambda record: record.crashed(raised))
                 self._record = None
                 raise
 
