@@ -24,8 +24,9 @@ from ..console import BROKEN, USAGE, output
 from ..console.interrupts import why
 from ..console.option_checks import check_places, check_unicode, option
 from ..corpus.folder import entries
-from ..files.disk import name_file_in_errors, write
+from ..files.disk import FileError, name_file_in_errors, write
 from ..judging.context import MAX_FAILURES, GateOptions
+from ..judging.coverage import PAGE
 from ..judging.deviations import Deviations, read_deviations
 from ..judging.judge import no_fields, run_gate
 from ..judging.profiles import PROFILES
@@ -36,6 +37,7 @@ from ..processes.scratch import scratch_folder
 from ..reports.options import (
     FileReport,
     ReportOptions,
+    check_coverage_page,
     check_report_options,
     clear_reports,
     reporters,
@@ -175,6 +177,9 @@ def command(
     check_unicode("TARGET", target)
     check_unicode("--out", str(out))
     check_places(json_file, out)
+    coverage = coverage and spec.kind not in ("model", "command")  # their code cannot be measured
+    if coverage:
+        check_coverage_page(out / PAGE, report_options)
     system_named = system is not None
     system = spec.default_system if system is None else system
     with option("--system"):
@@ -229,9 +234,12 @@ def command(
         output.fail(f"the gate did not judge {line}")
     if verdict.coverage is not None:
         page = Path(verdict.coverage.page)
-        with name_file_in_errors(page):
-            page.parent.mkdir(parents=True, exist_ok=True)
-        write(page, coverage_page(verdict.target, verdict.coverage).encode())
+        try:
+            with name_file_in_errors(page):
+                page.parent.mkdir(parents=True, exist_ok=True)
+            write(page, coverage_page(verdict.target, verdict.coverage).encode())
+        except FileError as problem:
+            fan_out.failed.append(problem)
     if open_page:
         _open_first(console, verdict, options)
     for error in fan_out.failed:
@@ -241,9 +249,8 @@ def command(
 
 @contextmanager
 def with_coverage_folder(options: GateOptions, wanted: bool) -> Iterator[GateOptions]:
-    """Yield the options. If the target's code can be measured, they contain a folder for
-    coverage data."""
-    if not wanted or options.spec.kind in ("model", "command"):
+    """Yield the options. If coverage is wanted, they contain a folder for its data."""
+    if not wanted:
         yield options
         return
     with scratch_folder() as folder:

@@ -68,7 +68,10 @@ def command(
     path: options.CheckoutPath = None,
     beyond_start_up: options.BeyondStartUp = False,
 ) -> None:
-    """Render a run as one HTML page: every step, the rules, and which of them were broken."""
+    """Render a run as one HTML page: every step, the rules, and which of them were broken.
+
+    The exit code is 1 if a rule is broken, and 0 otherwise, even without a verdict.
+    """
     use_rules(extra_rules)
     page_file = out or Path(page_name(file))
     check_page(page_file, file)

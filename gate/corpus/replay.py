@@ -132,6 +132,9 @@ def _of_its_own_rule(
     if not alone.exercised[rule]:
         why = f"{rule} is never exercised on {here}, or cannot be checked there; {beside}"
         return EntryVerdict("NOT AS EXPECTED", why, outcome)
+    if not alone.finished:
+        why = f"{rule} is not judged to the end on {here}, because the run ends early; {beside}"
+        return EntryVerdict("NOT AS EXPECTED", why, outcome)
     if found_on is None or not found_on.name or found_on.name == started.name:
         return EntryVerdict("NOT AS EXPECTED", f"{rule} holds on {here}; {beside}", outcome)
     only = f"it was broken only on {found_on}"

@@ -21,6 +21,7 @@ from ...properties.explanations.cause import Cause
 from ...properties.explanations.evidence import Evidence
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import LOCKSTEP, NEVER_CRASHES, NEVER_HANGS
+from ...properties.search.state import kept_going
 from ...properties.shrinking.shrink import features_in, needed_features, shrink, until
 from ...spec.catalogue import load
 from ...spec.systems import OWN_RULES, SYSTEMS
@@ -290,6 +291,18 @@ def _divergence(
     )
 
 
+def _until(gate: GateContext, place: Place, scenario: Scenario, step: int) -> Scenario:
+    """Return the scenario without what happens after this step, but such that it takes this step
+    even if nothing is left to do by then."""
+    cut = until(scenario, step)
+    longer = kept_going(cut, step)
+    if cut == scenario or longer == cut:
+        return cut
+    rules = gate.rules_beyond(place.known)
+    session = replay(gate.target, cut, rules, last_step=step - 1, new=gate.in_run()).session
+    return longer if session.is_over or session.stands_still else cut
+
+
 def shrink_and_keep(
     gate: GateContext,
     place: Place,
@@ -346,7 +359,7 @@ def shrink_and_keep(
 
     # Each trial of a hang takes as long as the step limit.
     if first.rule == NEVER_HANGS or others_first:
-        attempts, smallest = 0, until(found, first.step)
+        attempts, smallest = 0, _until(gate, place, found, first.step)
     try:
         if gate.shrink_model is not None and attempts:
             target = gate.shrink_model

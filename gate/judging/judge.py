@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import __version__
-from ...model.faults import TargetFault
+from ...model.faults import ConfigRefused, TargetCrashed, TargetFault
 from ...model.systems import full_config
 from ...model.target import ModelTarget
 from ...properties.rules.registry import LOCKSTEP, applies, followed_by, observable
@@ -78,7 +78,18 @@ def judge(gate: GateContext, finish: Finish = no_fields) -> verdict.Verdict:
         KeyboardInterrupt: Ctrl-C in step 1, before anything is judged.
         TargetFault, ConfigRefused: the target does not start, or accepts no configuration.
     """
-    capabilities = probe(gate.probe_request)
+    try:
+        capabilities = probe(gate.probe_request)
+    except ConfigRefused as refused:
+        if gate.options.base is None:
+            raise
+        base = f"B is its base {gate.options.base.spec.text}"
+        raise ConfigRefused(f"{refused}; A is the target, and {base}") from None
+    except TargetCrashed as crash:
+        if gate.options.base is None or not crash.message.startswith("B: "):
+            raise
+        message = f"{crash.message} (B is the base {gate.options.base.spec.text})"
+        raise TargetCrashed(crash.op, message, crash.details) from None
     target = _announce(gate, capabilities)
     try:
         _run(gate, capabilities)

@@ -1,6 +1,7 @@
 """Judge schedulers from Python: `open_target`, `read_scenario`, `judge`, `replay` and `search`."""
 
 import json
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,11 +18,13 @@ from ...model.target import Reply, Target
 from ...properties.checking.replay import Outcome
 from ...properties.checking.replay import replay as replay_steps
 from ...properties.rules.predicate import Broken
+from ...properties.rules.registry import followed_by, observable
 from ...properties.search.run import run_search
 from ...properties.search.state import Search, SearchOptions
 from ...properties.shrinking.shrink import shrink
 from ...spec.catalogue import load
 from ..console.option_checks import at_least, check_choice, option, resolved_revision
+from ..console.output import plural
 from ..corpus.folder import scenario_named
 from ..files import scenario_file
 from ..judging.context import MAX_FAILURES, GateContext, GateOptions
@@ -32,7 +35,9 @@ from ..judging.profiles import PROFILES, set_hypothesis_home
 from ..judging.rule_choice import excluded_ids, rules_named, rules_to_judge, use_rules
 from ..judging.verdict import Event, Verdict
 from ..targets.factory import opened
+from ..targets.jsonl import REQUIRED
 from ..targets.pipe import read_reply
+from ..targets.probe import SCALES, ProbeRequest, probe
 from ..targets.scales import read_changes
 from ..targets.target_spec import MEMORY_LIMIT, STEP_LIMIT, TargetSpec, parse_target
 
@@ -96,6 +101,7 @@ class _ObjectTarget:
     object may keep or change its arguments."""
 
     def __init__(self, target: Target) -> None:
+        _check_object(target)
         self._target = target
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
@@ -136,9 +142,32 @@ def spec_of(target: AnyTarget) -> TargetSpec:
         return target
     if isinstance(target, str):
         return parse_target(target)
+    _check_object(target)
     kind = type(target)
     name = f"{kind.__module__}:{kind.__qualname__}"
     return TargetSpec(name, "factory", module=kind.__module__, factory=kind.__qualname__)
+
+
+def _check_object(target: Any) -> None:
+    """Raise InputError unless this can be a target. Otherwise, its first call would look like a
+    crash of the scheduler."""
+    if isinstance(target, type):
+        name = target.__name__
+        raise InputError("target", f"the class {name}; valid: an object, such as {name}()")
+    if not callable(getattr(target, "start", None)):
+        valid = f"a text, or an object with the methods {', '.join(REQUIRED)}"
+        raise InputError("target", f"{target!r:.60}; valid: {valid}")
+
+
+def _check_types(
+    rules: Sequence[str] | None = None, seed: int = 0, corpus: Sequence[Scenario] = ()
+) -> None:
+    if isinstance(rules, str):
+        raise InputError("rules", f"{rules!r:.60}; valid: a list of ids")
+    if not isinstance(seed, int):
+        raise InputError("seed", f"{seed!r:.60}; valid: an integer")
+    if isinstance(corpus, str | Path) or not all(isinstance(s, Scenario) for s in corpus):
+        raise InputError("corpus", f"{corpus!r:.60}; valid: a list of scenarios")
 
 
 SHRINK_ATTEMPTS = 250
@@ -260,6 +289,7 @@ def judge(
         TargetFault, ConfigRefused: the target does not start, or accepts no configuration.
     """
     spec = spec_of(target)
+    _check_types(rules, seed, corpus)
     file = None if extra_rules is None else Path(extra_rules)
     use_rules(file)
     with _arguments():
@@ -318,6 +348,7 @@ def replay(
             target.
         TargetFault: a reply of the target breaks the protocol.
     """
+    _check_types(rules)
     use_rules(None if extra_rules is None else Path(extra_rules))
     revision = resolve_revision(scenario.system, scenario.revision)
     chosen = rules_to_judge(scenario.system, rules, revision, spec_of(target))
@@ -338,10 +369,11 @@ def search(
     """Search a target with Hypothesis for a run that breaks a rule. Return None if no such run is
     found.
 
-    A search can find a counterexample, but it cannot prove that there is none.
+    A search can find a counterexample, but it cannot prove that there is none. If the rule was
+    exercised in no run, a UserWarning says so.
 
     Args:
-        rule: the id of the rule.
+        rule: the id of one rule, which the target must show enough to check.
         target: as for `open_target`.
         system, revision: which rules apply; None for what the target implies.
         scale: small, short, tight or production.
@@ -350,16 +382,29 @@ def search(
 
     Raises:
         InputError, CatalogueError, UnknownTargetError, ReleaseError: an argument is invalid.
-        TargetFault: a reply of the target breaks the protocol.
+        TargetFault, ConfigRefused: a reply of the target breaks the protocol, or the target accepts
+            no configuration.
     """
-    options = gate_options(spec_of(target), system=system, revision=revision, rules=[rule])
+    _check_types(seed=seed)
+    with _arguments():
+        options = gate_options(
+            spec_of(target), system=system, revision=revision, rules=[rule], seed=seed
+        )
+    if options.named != {rule}:
+        raise InputError("rule", f"{rule!r}; valid: the id of one rule")
+    check_choice("scale", scale, (*SCALES, "production"))
+    at_least("examples", examples, 1)
     set_hypothesis_home()
     with open_target(target) as opened_target:
+        _check_can_be_judged(opened_target, options, rule)
         search_options = SearchOptions(
             opened_target, options.system, options.revision, options.rules, scale
         )
         found = Search(search_options)
         if not run_search(found, examples, seed, 0) or found.failure is None:
+            if not found.exercised[rule]:
+                about = f"{rule} was not exercised in {plural(found.runs, 'run')}"
+                warnings.warn(f"{about}, so the search says nothing about it", stacklevel=2)
             return None
         scenario, _ = found.failure
 
@@ -370,3 +415,16 @@ def search(
         return Counterexample(
             smallest, tuple(replay_steps(opened_target, smallest, options.rules).broken)
         )
+
+
+def _check_can_be_judged(target: Target, options: GateOptions, rule: str) -> None:
+    """Raise ConfigRefused if the target accepts no configuration, and InputError if it does not
+    show what the rule needs."""
+    system, revision, rules = options.system, options.revision, options.rules
+    shows = probe(ProbeRequest(target, system, revision, rules)).shows
+    if observable(rules, revision, shows, system=system):
+        return
+    needs = {*followed_by(system, revision), *(need for known in rules for need in known.needs)}
+    missing = ", ".join(sorted(needs - shows))
+    why = f"{rule} cannot be checked on this target, which does not show {missing}"
+    raise InputError("rule", f"{why}; valid: a rule that it shows enough to check")

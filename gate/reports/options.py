@@ -160,6 +160,23 @@ def check_report_options(options: ReportOptions, inputs: Mapping[str, Path | Non
         check_file(SUMMARY, summary)
 
 
+def check_coverage_page(page: Path, options: ReportOptions) -> None:
+    """Raise InputError if the page of coverage cannot be written, or would replace a report or a
+    file that schedproof did not write. The user names only its folder, so it may not be a link."""
+    check_different({"the coverage page": page, **options.files()})
+    if page.is_symlink():
+        problem = "is a link"
+    elif page.exists() and not page.is_file():
+        problem = "is not a regular file"
+    elif page.is_file() and not os.access(page, os.R_OK | os.W_OK):
+        problem = "cannot be read and written to"
+    elif page.is_file() and not OURS.match(_ends(page)):
+        problem = "was not written by schedproof"
+    else:
+        return
+    raise InputError("--out", f"{page} {problem}; valid: another folder, or --no-coverage")
+
+
 def _ends(file: Path) -> bytes:
     """Return the beginning and the end of a file. In a file that schedproof wrote, one of them
     names schedproof."""

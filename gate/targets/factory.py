@@ -94,7 +94,9 @@ def make_target(spec: TargetSpec) -> Any:
     with _stdout_to_stderr():
         try:
             module = importlib.import_module(module_name)
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise UnknownTargetError(
                 f"TARGET {spec.text!r}: cannot import {module_name!r} ({_describe(error)})"
             ) from None
@@ -105,7 +107,9 @@ def make_target(spec: TargetSpec) -> Any:
             )
         try:
             target = factory()
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise UnknownTargetError(
                 f"TARGET {spec.text!r}: {factory_name}() raised {_describe(error)}"
             ) from None

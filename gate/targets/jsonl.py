@@ -87,7 +87,9 @@ def answer(target: Target, line: bytes) -> Reply:
         return _call(target, operation, arguments)
     except ProtocolError as error:
         return {"ok": False, "error": "protocol", "message": str(error)}
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # such as SystemExit and asyncio.CancelledError
         return crash_reply(error)
 
 

@@ -7,12 +7,19 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from ...model.faults import TargetCrashed
 from ...model.observation import Step
 from ...properties.checking.monitor import Monitor
 from ...properties.explanations.lockstep import Explainer
 from ...properties.history.features import features_of
 from ...properties.rules.predicate import Broken
-from ...properties.rules.registry import LOCKSTEP, keeps_step, observable, predicates_of
+from ...properties.rules.registry import (
+    LOCKSTEP,
+    NEVER_CRASHES,
+    keeps_step,
+    observable,
+    predicates_of,
+)
 from ...spec.catalogue import Rule, load
 from ..files.scenario_file import FileError
 from .run_events import (
@@ -88,8 +95,21 @@ class TraceJudge:
         try:
             for event in events:
                 self._take(event)
+            self._check_finished()
         finally:
             self._end()
+
+    def _check_finished(self) -> None:
+        """Set `cut` if the last run has neither ended nor finished its requests. A paused scheduler
+        may leave them unfinished."""
+        run = self._run
+        if run is None or run.broken or self.cut is not None:
+            return
+        history = run.monitor.history
+        if (unfinished := len(history.live)) and not history.pause:
+            are = "requests are" if unfinished > 1 else "request is"
+            why = f"the record ends while {unfinished} {are} unfinished"
+            self.cut = Cut(self.line, why)
 
     def _take(self, event: Event) -> None:
         self.line = event.line
@@ -105,6 +125,8 @@ class TraceJudge:
         elif isinstance(event, NotBegun):
             self._end()
             self._notice(f"line {event.line}: the target did not start ({event.why})")
+            if event.crashed is not None:
+                self._crash_at_start(event.line, *event.crashed)
         elif run is None:
             return
         elif isinstance(event, Added):
@@ -127,13 +149,26 @@ class TraceJudge:
         else:
             self._end()
 
-    def _begin(self, event: Begun) -> None:
-        key = (event.system, event.revision)
-        if key not in self.judged:
-            catalogue = load(event.system, event.revision)
+    def _judged(self, system: str, revision: str) -> JudgedRevision:
+        if (system, revision) not in self.judged:
+            catalogue = load(system, revision)
             rules = [rule for rule in catalogue if not self._rules or rule.id in self._rules]
-            self.judged[key] = JudgedRevision(event.system, event.revision, event.started, rules)
-        judged = self._of = self.judged[key]
+            self.judged[system, revision] = JudgedRevision(system, revision, rules)
+        return self.judged[system, revision]
+
+    def _crash_at_start(self, line: int, system: str, revision: str, message: str) -> None:
+        """Count a run without steps, which breaks the rule that no operation crashes."""
+        judged = self._judged(system, revision)
+        self.runs += 1
+        judged.runs += 1
+        judged.broken_runs += 1
+        judged.exercised[NEVER_CRASHES] += 1
+        judged.note(
+            NEVER_CRASHES, First(self.runs, line, 0, str(TargetCrashed("start", message)), None)
+        )
+
+    def _begin(self, event: Begun) -> None:
+        judged = self._of = self._judged(event.system, event.revision)
         judged.began(event.started)
         self.runs += 1
         seen = observable(

@@ -21,10 +21,12 @@ class Begun(NamedTuple):
 
 
 class NotBegun(NamedTuple):
-    """No run begins, because the target did not accept the configuration."""
+    """No run begins, because the target did not accept the configuration. If it crashed instead,
+    `crashed` contains the system, the revision and the message."""
 
     line: int
     why: str
+    crashed: tuple[str, str, str] | None = None
 
 
 class Added(NamedTuple):

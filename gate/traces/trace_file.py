@@ -278,7 +278,13 @@ class _Reading:
     def _begun(self, number: int, request: dict[str, Any], reply: dict[str, Any]) -> Event:
         self._promised = None
         if not reply["ok"]:
-            return NotBegun(number, f"{reply['error']}: {reply.get('message', '')}")
+            message = str(reply.get("message", ""))
+            crashed = reply["error"] == "crashed"
+            return NotBegun(
+                number,
+                f"{reply['error']}: {message}",
+                (*self._meant(request), message) if crashed else None,
+            )
         try:
             started = read_started(reply)
         except TargetBroken as error:

@@ -36,15 +36,15 @@ class First(NamedTuple):
 class JudgedRevision:
     """The results of all runs of one system and revision.
 
-    `others` is set if a later run reports another name or version of the target. `unjudged` counts
-    the steps that follow the first broken rule of their run. `matched` counts, for the model of
-    each revision, the runs that it matches.
+    `started` is None until a run begins; `others` is set if a later run reports another name or
+    version of the target. `unjudged` counts the steps that follow the first broken rule of their
+    run. `matched` counts, for the model of each revision, the runs that it matches.
     """
 
     system: str
     revision: str
-    started: Started
     rules: Sequence[Rule]
+    started: Started | None = None
     others: bool = False
     observed: set[str] = field(default_factory=set)
     exercised: Counter[str] = field(default_factory=Counter)
@@ -60,6 +60,7 @@ class JudgedRevision:
     def began(self, started: Started) -> None:
         self.runs += 1
         self.shows |= started.shows
+        self.started = self.started or started
         self.others |= started[:2] != self.started[:2]
 
     def note(self, rule: str, place: First) -> None:
@@ -71,23 +72,31 @@ class JudgedRevision:
 
     def verdicts(self, explained: bool) -> tuple[RuleVerdict, ...]:
         """Return one verdict per rule, in catalogue order. Include the comparison with the model
-        only if models ran alongside."""
-        return tuple(
-            self._verdict(rule)
-            for rule in self.rules
-            if applies(rule, self.revision) and (explained or rule.id != LOCKSTEP)
+        only if models ran alongside. A crash counts even if the user did not select its rule."""
+        chosen = {rule.id for rule in self.rules}
+        return (
+            *(self._failure(rule) for rule in self.first if rule not in chosen),
+            *(
+                self._verdict(rule)
+                for rule in self.rules
+                if applies(rule, self.revision) and (explained or rule.id != LOCKSTEP)
+            ),
+        )
+
+    def _failure(self, rule: str) -> RuleVerdict:
+        run, line, step, message, after, by_adapter = self.first[rule]
+        where = f"{'ADAPTER: ' * by_adapter}run {run}, line {line}: {message}"
+        status: Literal["inconclusive", "violated"] = "inconclusive" if by_adapter else "violated"
+        return RuleVerdict(
+            *(rule, status, step, None, where),
+            consequence_of=after,
+            exercised=self.exercised[rule],
         )
 
     def _verdict(self, rule: Rule) -> RuleVerdict:
         stakes = self.exercised[rule.id]
         if rule.id in self.first:
-            run, line, step, message, after, by_adapter = self.first[rule.id]
-            where = f"{'ADAPTER: ' * by_adapter}run {run}, line {line}: {message}"
-            status: Literal["inconclusive", "violated"]
-            status = "inconclusive" if by_adapter else "violated"
-            return RuleVerdict(
-                rule.id, status, step, None, where, consequence_of=after, exercised=stakes
-            )
+            return self._failure(rule.id)
         if rule.planned:
             return RuleVerdict(rule.id, "planned", message=rule.planned)
         if rule.unchecked:
@@ -159,7 +168,7 @@ def conclude(
 
 
 def _part(file: str, judged: JudgedRevision, explained: bool) -> Part:
-    name, version = judged.started.name, judged.started.version
+    name, version = judged.started[:2] if judged.started else ("a target", "that did not start")
     several = " (and others)" if judged.others else ""
     return Part(
         judged.system,

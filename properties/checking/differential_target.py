@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from ...model.errors import InputError
-from ...model.faults import ConfigRefused, TargetFault, TargetHung
+from ...model.faults import ConfigRefused, TargetCrashed, TargetFault, TargetHung
 from ...model.observation import Step
 from ...model.replies import Started, read_ok, read_started, read_step
 from ...model.target import Reply, Target
@@ -161,6 +161,10 @@ class DifferentialTarget:
                 replies.append(reply)
             except (ConfigRefused, InputError) as refusal:
                 refusals[name] = str(refusal)
+            except TargetCrashed as crash:
+                if name == NAMES[0]:
+                    raise
+                raise TargetCrashed("start", f"{name}: {crash.message}", crash.details) from None
         if not refusals:
             first, second = (side.started for side in self.sides if side.started is not None)
             common = {
@@ -175,7 +179,7 @@ class DifferentialTarget:
             refused = Refused(of_answers(REFUSAL, 0, message, ()), config)
             self.coverage.refused.setdefault(refused.difference.shape, refused)
         reasons = "; ".join(f"{name}: {words}" for name, words in refusals.items())
-        if len(refusals) == 2:  # the first reason is enough
+        if len(refusals) == 2 and len({*refusals.values()}) == 1:  # say it once
             reasons = refusals[NAMES[0]]
         return {"ok": False, "error": "config", "message": reasons}
 

@@ -28,7 +28,7 @@ from .generators import (
     orders_by_priority,
     request_features_of,
 )
-from .state import Search, SearchOptions
+from .state import Search, SearchOptions, kept_going
 
 
 def configs(search: Search) -> st.SearchStrategy[dict[str, Any]]:
@@ -128,6 +128,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.exercised = Counter[str]()
         self.cut_by: str | None = None
         self.over = True
+        self.past_end = -1  # the last step that began when nothing was left to do
         self.new = self.search.hooks.new()
 
     @property
@@ -264,7 +265,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             whole = msgspec.structs.replace(
                 self.scenario(), requests=(*self.knocked, *self.requests)
             )
-            self.search.hooks.ended(whole)
+            self.search.hooks.ended(kept_going(whole, self.past_end))
 
     def abort_request(self, name: str, inside: bool) -> None:
         index = next(i for i, request in enumerate(self.requests) if request.id == name)
@@ -385,6 +386,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.over = True
             return
         self.search.steps += 1
+        if self.session.is_over or self.session.stands_still:
+            self.past_end = self.history.step
         self.judged(self.session.step)
         again = [request.id for request in self.history.unstarted() if request.preemptions]
         if again and self.impatient and not self.over and self.may_abort():
@@ -422,13 +425,14 @@ class SchedulerMachine(RuleBasedStateMachine):
         the refusal breaks a rule."""
         refused = self.session.rejected.keys() - {request.id for request in accused}
         accepted = tuple(request for request in self.requests if request.id not in refused)
-        return Scenario(
+        whole = Scenario(
             system=self.search.options.system,
             revision=self.search.options.revision,
             config=self.config,
             requests=accepted or tuple(self.requests),
             events=tuple(self.events),
         )
+        return kept_going(whole, self.past_end)
 
 
 class OperatedMachine(SchedulerMachine):

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from ...model.faults import TargetFault
-from ...model.scenario import Scenario
+from ...model.scenario import Request, Scenario
 from ...model.target import Target
 from ...spec.catalogue import Rule
 from ..history.features import features_of
@@ -84,6 +84,19 @@ def features_of_requests(scenario: Scenario) -> dict[str, bool]:
         "priority": any(request.priority for request in requests),
         **own,
     }
+
+
+def kept_going(scenario: Scenario, step: int) -> Scenario:
+    """Return the scenario such that a replay takes this step even if nothing is left to do by
+    then: unless something happens then or later, a request arrives in the next step."""
+    times = [event.step for event in scenario.events]
+    times += [
+        at for request in scenario.requests for at in (request.arrival, request.abort_at or 0)
+    ]
+    if step <= max(times):
+        return scenario
+    later = Request(id="later", arrival=step + 1, prompt=(("later", 1),), max_tokens=1)
+    return msgspec.structs.replace(scenario, requests=(*scenario.requests, later))
 
 
 class Reach(msgspec.Struct, frozen=True):

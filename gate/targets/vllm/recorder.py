@@ -15,9 +15,11 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import IO, Any
 
+from ..jsonl import crash_reply
 from .observation import Decided, SchedulerView, look_at, look_before, observe, observed_fields
 
 TRACE = "SCHEDPROOF_TRACE"
@@ -36,6 +38,7 @@ NOT_IN_SCENARIOS = {
 }
 Segments = list[list[Any]]  # [name, tokens], as in a scenario's prompt
 STEP = '{"op": "step"}\n'
+STOP = '{"op": "stop"}\n{"ok": true}\n'
 
 FACTOR = 8  # how many hashes to remember per block of the pool
 SPARE = 10_000
@@ -60,7 +63,7 @@ class Record:
     see."""
 
     def __init__(self, scheduler: Any, file: IO[str], limit: int) -> None:
-        self._file, self._left = file, limit
+        self._file, self._left = file, limit - len(STOP)
         config = config_of(scheduler)
         self._view = SchedulerView(scheduler, config)
         self._contents = Contents(config["block_size"], config["num_blocks"])
@@ -129,8 +132,19 @@ class Record:
         seen = observe(self._view, self._decided, completion, self._aborted, flight.first)
         self._end_step(seen, completes=True)
 
+    def crashed(self, error: Exception) -> None:
+        """Record that the scheduler raised an exception while it decided or completed a step."""
+        late, self._late = self._late, []
+        self._write_aborts(late, {"inside": True})
+        self._write_lines(STEP, crash_reply(error))
+
     def ends(self, why: str) -> None:
         raise RecordEnds(why)
+
+    def stop(self) -> None:
+        """End the run in the trace, so that its unfinished requests do not look like a crash."""
+        with suppress(OSError, ValueError):
+            self._file.write(STOP)
 
     def _no_completion(self) -> None:
         if self._decided is None:
@@ -214,12 +228,14 @@ def recording(scheduler: Any) -> Any:
 
         def schedule(self, *args: Any, **kwargs: Any) -> Any:
             self._note(lambda record: record.decides())
-            decision = super().schedule(*args, **kwargs)
+            with self._crashes():
+                decision = super().schedule(*args, **kwargs)
             self._note(lambda record: record.decided(decision))
             return decision
 
         def update_from_output(self, scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
-            completion = super().update_from_output(scheduler_output, *args, **kwargs)
+            with self._crashes():
+                completion = super().update_from_output(scheduler_output, *args, **kwargs)
             self._note(lambda record: record.completed(scheduler_output, completion))
             return completion
 
@@ -231,6 +247,16 @@ def recording(scheduler: Any) -> Any:
             self._note(lambda record: record.ends("the scheduler is paused"))
             return super().set_pause_state(*args, **kwargs)
 
+        @contextmanager
+        def _crashes(self) -> Iterator[None]:
+            try:
+                yield
+            except Exception as error:
+                raised = error
+                self._note(lambda record: record.crashed(raised))
+                self._record = None
+                raise
+
         def _note(self, what: Callable[[Record], None]) -> None:
             if self._record is not None:
                 record = self._record
@@ -240,7 +266,9 @@ def recording(scheduler: Any) -> Any:
             try:
                 return what()
             except Exception as error:
-                self._record = None
+                record, self._record = self._record, None
+                if record is not None:
+                    record.stop()
                 is_ours = isinstance(error, RecordEnds | SameTokens)
                 why = str(error) if is_ours else repr(error)
                 print(f"schedproof: the recording stops: {why}", file=sys.stderr)

@@ -117,7 +117,11 @@ def record_run(
         broken=outcome.broken,
         refused=session.rejected,
         details=session.details,
-        ended=ended(len(followed.steps), outcome.broken, finished=outcome.finished),
+        ended=ended(
+            *(len(followed.steps), outcome.broken),
+            finished=outcome.finished,
+            ran=len(session.rejected) < len(meant.requests),
+        ),
     )
     if any(failure.rule == LOCKSTEP for failure in outcome.broken):
         run.expected = session.expected
@@ -131,9 +135,12 @@ def with_projections(run: RecordedRun) -> RecordedRun:
     return run
 
 
-def ended(steps: int, broken: Sequence[Broken], *, finished: bool) -> str:
+def ended(steps: int, broken: Sequence[Broken], *, finished: bool, ran: bool = True) -> str:
+    """Return how a run ended, in words. `ran` means that the target accepted some request."""
     if broken:
         return f"{broken[0].rule} was broken in step {broken[0].step}"
+    if not ran:
+        return "the target refuses every request, so there is no verdict"
     if finished:
         return f"every request has ended after {plural(steps, 'step')}, and no rule is broken"
     return f"not finished after {plural(steps, 'step')}, so there is no verdict"

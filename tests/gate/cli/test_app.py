@@ -165,6 +165,7 @@ def test_a_wrong_scenario_is_one_line_with_file_and_path(changes, says, run):
         ("toys:no_target", "no_target() returns a object without start, add, abort, step, stop"),
         ("broken:make", "cannot import 'broken' (SyntaxError: "),
         ("exits:make", "cannot import 'exits' ("),
+        ("cancelled:make", "cannot import 'cancelled' ("),
     ],
 )
 def test_a_wrong_factory_is_one_line_though_it_runs_in_a_process_of_its_own(
@@ -172,6 +173,7 @@ def test_a_wrong_factory_is_one_line_though_it_runs_in_a_process_of_its_own(
 ):
     (folder / "broken.py").write_text("def make(:\n")
     (folder / "exits.py").write_text("raise SystemExit(5)\n")
+    (folder / "cancelled.py").write_text("import asyncio\nraise asyncio.CancelledError\n")
     result = run("gate", spec)
     assert (result.code, result.out) == (2, "")
     assert result.err.startswith(f"schedproof: TARGET '{spec}': ")

@@ -263,6 +263,23 @@ def test_a_crash_breaks_a_rule_and_a_start_that_is_refused_is_no_run(run):
     assert f"  where:    line {2 + place} (run 1, started on line 3)\n" in result.out
 
 
+def test_a_crash_of_start_breaks_a_rule_too(run):
+    lines = recorded(scenario())
+    crash = {"ok": False, "error": "crashed", "message": "KeyError: x", "traceback": ""}
+    said = "run 1, line 1: the scheduler raised at 'start': KeyError: x"
+    for name, parts in (("alone", []), ("first", [lines])):
+        written(Path(name), [lines[0], crash], *parts)
+        result = run("check-trace", name, "--json", "v.json")
+        assert result.code == 1
+        assert "line 1: the target did not start (crashed: KeyError: x)\n" in result.out
+        assert f"BROKEN         ALL-R01  never crashes: {said}" in result.out
+        [part] = json.loads(Path("v.json").read_bytes())["parts"]
+        assert (part["runs"], part["broken_runs"]) == (1 + len(parts), 1)
+    assert part["target"]["name"] == "schedproof model of spyre"
+    # As in a gate, a crash counts even if its rule was not chosen.
+    assert run("check-trace", "first", "--rule", "SPY-R22").code == 1
+
+
 def test_of_a_record_that_breaks_off_the_rest_is_judged(run):
     Path("t").write_bytes(text(recorded(scenario()))[:-30])
     result = run("check-trace", "t")
@@ -285,6 +302,22 @@ def test_a_step_without_its_reply_is_no_pass_and_no_excuse(run):
     lost = bent(lines[:place], 1, lambda step: step.update(waiting=["ghost"]))
     written(Path("t"), lost)
     assert run("check-trace", "t").code == 1
+
+
+def test_a_record_that_ends_after_a_step_with_requests_unfinished_is_no_pass(run):
+    lines = recorded(scenario())
+    place = line_of_step(lines, 3) - 1
+    written(Path("t"), lines[:place])
+    result = run("check-trace", "t")
+    assert result.code == 3
+    assert f"t: line {place - 1}: the record ends while 3 requests are unfinished;" in result.out
+    assert "against sound: inconclusive, because the record ends too early" in result.out
+    stop = [{"op": "stop"}, {"ok": True}]
+    written(Path("t"), [*lines[:place], *stop])
+    assert run("check-trace", "t").code == 0
+    # A start ends the run before it.
+    written(Path("t"), lines[:place], lines)
+    assert run("check-trace", "t").code == 0
 
 
 @pytest.mark.parametrize(

@@ -472,6 +472,16 @@ def test_the_code_of_a_factory_that_no_run_entered_is_named(run, folder):
     assert not page.exists()
 
 
+def test_a_page_of_coverage_that_cannot_be_written_is_refused_before_the_run(run, folder):
+    (folder / "mine.py").write_text("from schedproof.model.target import ModelTarget as Mine\n")
+    page = folder / "schedproof-out" / "coverage.html"
+    page.mkdir(parents=True)
+    run("gate", "mine:Mine").refused("--out: schedproof-out/coverage.html is not a regular file")
+    words = ("--rule", "ALL-R01", "--profile", "quick")
+    assert run("gate", "mine:Mine", *words, "--no-coverage").code == 0
+    assert run("gate", "model", *words).code == 0
+
+
 def test_without_a_target_nothing_is_judged_and_it_says_what_to_name(run):
     run("gate").refused("TARGET: none named; valid: MODULE:FACTORY for your own scheduler")
     run("gate", "--profile", "quick").refused("TARGET: none named")

@@ -36,6 +36,13 @@ def test_a_page_of_a_scenario(run):
     assert '<script id="data"' in Path("s.html").read_text(encoding="utf-8")
 
 
+def test_a_run_without_an_accepted_request_has_no_verdict(run):
+    asked = scenario(request("a", 0, 5000, 3), system="generic", revision="documented")
+    Path("none.json").write_text(scenario_json(asked), encoding="utf-8")
+    result = run("show", "none.json")
+    assert result.out == "none.html: the target refuses every request, so there is no verdict\n"
+
+
 def test_a_broken_rule_names_a_command_that_shows_it(run):
     small = {"block_size": 64, "chunk_size": 256, "max_num_seqs": 2, "max_batch_tkv": 520}
     requests = (request("a", 0, 3, 3), request("b", 0, 256, 2))

@@ -16,7 +16,7 @@ from schedproof.gate.corpus.replay import (
     with_expectation,
 )
 from schedproof.gate.files.scenario_file import scenario_json
-from schedproof.model.faults import TargetBroken
+from schedproof.model.faults import TargetBroken, TargetCrashed, TargetFault, TargetHung
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 
@@ -185,3 +185,30 @@ def test_a_rule_that_breaks_on_another_target_too_is_not_as_expected():
     told = judge(ModelTarget(), scenario, "NAN-R04", rules_for(scenario), FoundOn(name="mine"))
     assert told.status == "NOT AS EXPECTED"
     assert told.why.startswith("NAN-R04 is broken on schedproof model of nano_vllm 0.2.0")
+
+
+def test_a_run_that_a_crash_or_a_hang_ends_does_not_show_that_the_rule_holds():
+    class Fails(ModelTarget):
+        fault: TargetFault
+
+        def start(self, system, revision, config):
+            self.steps = 0
+            return super().start(system, revision, config)
+
+        def step(self):
+            self.steps += 1
+            if self.steps > 2:
+                raise self.fault
+            return super().step()
+
+    scenario = with_expectation(calm(), None)
+    faults = {"ALL-R01": TargetCrashed("step", "boom"), "ALL-R02": TargetHung("step", 1)}
+    for broken, fault in faults.items():
+        target = Fails()
+        target.fault = fault
+        told = judge(target, scenario, "NAN-R04", rules_for(scenario), FoundOn(name="mine"))
+        assert told.status == "NOT AS EXPECTED"
+        assert told.why == (
+            "NAN-R04 is not judged to the end on schedproof model of nano_vllm 0.2.0, because the "
+            f"run ends early; another rule is broken there: {broken}"
+        )

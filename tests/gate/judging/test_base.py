@@ -267,6 +267,23 @@ def test_a_failure_to_which_the_base_comes_in_a_later_step_of_the_run_is_not_kep
     assert shrink_and_keep(judged, Place("hypothesis", "small"), ALONE, first, 0, 0.0) is None
 
 
+def test_a_base_that_does_not_start_is_named(against):
+    class Closed(Toy):
+        def start(self, system, revision, config):
+            return {"ok": False, "error": "config", "message": "closed"}
+
+    class Crashes(Toy):
+        def start(self, system, revision, config):
+            raise ValueError("no")
+
+    with pytest.raises(
+        ConfigRefused, match=r"B: closed\).*; A is the target, and B is its base base"
+    ):
+        judge(against(Toy(), Closed()), changes_of)
+    with pytest.raises(TargetCrashed, match=r"B: ValueError: no \(B is the base base\)"):
+        judge(against(Toy(), Crashes()), changes_of)
+
+
 def test_a_base_that_stands_still_does_not_run_to_the_bound_of_completion(against):
     class StandsStill(Toy):
         steps = 0

@@ -297,6 +297,27 @@ def test_a_hang_in_the_users_corpus_ends_the_gate_too(gate):
     assert Hangs.hangs == 2
 
 
+def test_a_hang_when_nothing_is_left_to_do_is_found_again(gate):
+    class HangsWhenIdle(Toy):
+        def start(self, system, revision, config):
+            self.idle = 0
+            return super().start(system, revision, config)
+
+        def bend(self, step):
+            self.idle = 0 if step["running"] or step["waiting"] else self.idle + 1
+            if self.idle == 3:
+                raise TargetHung("step", 10.0)
+
+    verdict = judge(gate(HangsWhenIdle()))
+    assert entry(verdict, "ALL-R02").status == "violated"
+    [finding] = verdict.findings
+    scenario = read_scenario(Path(finding.scenario))
+    assert replay(HangsWhenIdle(), scenario, load("spyre")).broken[0].rule == "ALL-R02"
+    # The seed's next request is replaced by one that keeps the run going.
+    arrivals = [request.arrival for request in scenario.requests]
+    assert max(arrivals) == finding.step + 1
+
+
 def test_ctrl_c_while_shrinking_keeps_the_finding_and_shrinks_no_more(gate):
     class Interrupts(Toy):
         broken = runs_after = 0

@@ -9,7 +9,7 @@ from hypothesis.errors import StopTest
 
 import schedproof
 from schedproof.model.errors import InputError
-from schedproof.model.faults import TargetBroken
+from schedproof.model.faults import ConfigRefused, TargetBroken
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
@@ -35,6 +35,72 @@ def test_a_counterexample_is_found_written_read_and_replayed():
     read = schedproof.read_scenario(path)
     assert schedproof.replay(read, rules=["SPY-R47"]).broken == [*found.broken]
     assert not schedproof.replay(found.scenario, "model:common_base", rules=["SPY-R47"]).broken
+
+
+class RefusesAll(ModelTarget):
+    def start(self, system, revision, config):
+        return {"ok": False, "error": "config", "message": "no"}
+
+
+class ShowsLittle(ModelTarget):
+    """Shows no blocks."""
+
+    def start(self, system, revision, config):
+        reply = super().start(system, revision, config)
+        return {**reply, "observes": ["waiting", "running"]} if reply["ok"] else reply
+
+
+class RefusesRequests(ModelTarget):
+    def add(self, request):
+        return {"ok": False, "error": "rejected", "message": "full"}
+
+
+@pytest.mark.parametrize(
+    ("target", "rule", "changes", "error"),
+    [
+        (RefusesAll(), "GEN-R02", {}, "refuses the configuration of every scale: small"),
+        (
+            ShowsLittle(),
+            "GEN-R07",
+            {},
+            "rule: GEN-R07 cannot be checked on this target, which .* b",
+        ),
+        ("model", "ALL-*", {}, r"rule: 'ALL-\*'; valid: the id of one rule"),
+        ("model", "GEN-R02,GEN-R07", {}, "valid: the id of one rule"),
+        ("model", "GEN-R02", {"seed": -1}, "seed: -1; valid: at least 0"),
+        ("model", "GEN-R02", {"examples": -1}, "examples: -1; valid: at least 1"),
+        ("model", "GEN-R02", {"scale": "huge"}, "scale: 'huge'; valid: small, short, tight"),
+    ],
+)
+def test_a_search_that_can_judge_nothing_is_refused(target, rule, changes, error):
+    with pytest.raises((InputError, ConfigRefused), match=error):
+        schedproof.search(rule, target, system="generic", **{"examples": 5, **changes})
+
+
+def test_a_search_that_never_exercises_its_rule_warns():
+    with pytest.warns(UserWarning, match=r"GEN-R02 was not exercised in \d+ runs"):
+        found = schedproof.search("GEN-R02", RefusesRequests(), system="generic", examples=5)
+    assert found is None
+
+
+@pytest.mark.parametrize(
+    ("target", "arguments", "error"),
+    [
+        (
+            ModelTarget,
+            {},
+            r"target: the class ModelTarget; valid: an object, such as ModelTarget\(\)",
+        ),
+        (None, {}, "target: None; valid: a text, or an object with the methods start, add"),
+        ("model", {"seed": "0"}, "seed: '0'; valid: an integer"),
+        ("model", {"seed": None}, "seed: None; valid: an integer"),
+        ("model", {"rules": "SPY-R09"}, "rules: 'SPY-R09'; valid: a list of ids"),
+        ("model", {"corpus": "corpus"}, "corpus: 'corpus'; valid: a list of scenarios"),
+    ],
+)
+def test_an_argument_of_the_wrong_type_is_named(target, arguments, error):
+    with pytest.raises(InputError, match=error):
+        schedproof.judge(target, **arguments)
 
 
 @pytest.mark.slow

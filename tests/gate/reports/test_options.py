@@ -13,6 +13,7 @@ from schedproof.gate.reports.options import (
     FanOutReporter,
     FileReport,
     ReportOptions,
+    check_coverage_page,
     check_report_options,
     clear_reports,
     reporters,
@@ -171,3 +172,31 @@ def test_a_reporter_that_cannot_write_is_left_out_and_named():
     assert [str(error) for error in fan_out.failed] == [
         "report.xml: cannot be written to (No space left on device)"
     ]
+
+
+def test_the_page_of_coverage_replaces_only_a_page_of_schedproof(folder):
+    page = Path("coverage.html")
+    check_coverage_page(page, NOTHING)
+    page.write_text(
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta name="generator" content="schedproof">'
+    )
+    check_coverage_page(page, NOTHING)
+    page.write_text("my own page")
+    with pytest.raises(InputError, match=r"--out: coverage\.html was not written by schedproof; "):
+        check_coverage_page(page, NOTHING)
+    page.unlink()
+    page.mkdir()
+    with pytest.raises(InputError, match=r"--out: coverage\.html is not a regular file; "):
+        check_coverage_page(page, NOTHING)
+    page.rmdir()
+    page.symlink_to("elsewhere.html")
+    with pytest.raises(InputError, match=r"is a link; valid: another folder, or --no-coverage"):
+        check_coverage_page(page, NOTHING)
+
+
+@pytest.mark.parametrize("option", FILES)
+def test_a_report_has_another_file_than_the_page_of_coverage(folder, option):
+    page = Path("coverage.html")
+    options = NOTHING._replace(**{option: folder / page})
+    with pytest.raises(InputError, match=f"--{option}: .* is also the file of the coverage page"):
+        check_coverage_page(page, options)

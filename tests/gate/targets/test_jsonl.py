@@ -15,7 +15,7 @@ PATIENCE = 30  # seconds
 
 # The folder of jsonl.py goes on the path by itself, as in a release environment.
 TOY = f"""
-import os, sys
+import asyncio, os, sys
 sys.path.insert(0, {str(Path(jsonl.__file__).parent)!r})
 import jsonl
 
@@ -40,6 +40,8 @@ class Toy:
             raise ValueError("no good")
         if "exit" in self.log:
             sys.exit(3)
+        if "cancel" in self.log:
+            raise asyncio.CancelledError
         if "unprintable" in self.log:
             return {{"ok": True, "step": object()}}
         if "interrupt" in self.log:
@@ -126,6 +128,14 @@ def test_an_exit_of_the_target_is_a_crash_and_not_the_end():
     crash, after = ask(START, add("exit"), STEP, START)[2:]
     assert crash["error"] == "crashed"
     assert crash["message"] == "SystemExit: 3"
+    assert after["ok"]
+
+
+def test_an_exception_that_is_no_subclass_of_exception_is_a_crash():
+    crash, after = ask(START, add("cancel"), STEP, START)[2:]
+    assert crash["error"] == "crashed"
+    assert crash["message"].startswith("CancelledError: ")
+    assert "in step" in crash["traceback"]
     assert after["ok"]
 
 

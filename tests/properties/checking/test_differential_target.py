@@ -3,7 +3,7 @@
 import pytest
 from msgspec import structs
 
-from schedproof.model.faults import TargetBroken, TargetHung
+from schedproof.model.faults import TargetBroken, TargetCrashed, TargetHung
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
@@ -246,6 +246,27 @@ def test_a_reason_for_which_both_refuse_a_configuration_is_said_once():
     reply = pair(NoPools(), NoPools()).start("spyre", "sound", {"num_blocks": 4})
     assert "A: " not in reply["message"]
     assert reply["message"].count("no pools") == 1
+
+
+class Closed(ModelTarget):
+    def start(self, system, revision, config):
+        return {"ok": False, "error": "config", "message": "closed"}
+
+
+def test_two_reasons_for_refusing_a_configuration_are_both_said():
+    reply = pair(NoPools(), Closed()).start("spyre", "sound", {"num_blocks": 4})
+    assert reply["message"].startswith("A: ")
+    assert "no pools" in reply["message"]
+    assert reply["message"].endswith("; B: closed")
+
+
+def test_a_crash_of_the_second_target_at_start_names_it():
+    class Crashes(ModelTarget):
+        def start(self, system, revision, config):
+            raise ValueError("no")
+
+    with pytest.raises(TargetCrashed, match="B: ValueError: no"):
+        pair(ModelTarget(), Crashes()).start("spyre", "sound", {})
 
 
 def test_fields_that_only_one_shows_are_not_compared():

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 from hypothesis import settings
 
-from schedproof.model.faults import TargetBroken
+from schedproof.model.faults import TargetBroken, TargetCrashed
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.search.generators import generators_of
@@ -81,6 +81,36 @@ def test_a_recorded_failure_replays_to_the_same_rule_in_the_same_step():
     assert any(request.abort_at is not None for request in scenario.requests)
     again = replay(AbortLeavesAGhost(), scenario, RULES).broken
     assert again == broken
+
+
+class CrashesWhenIdle(ModelTarget):
+    """Crashes in the third step after its last request has ended."""
+
+    def start(self, system, revision, config):
+        self._live, self._idle = set(), 0
+        return super().start(system, revision, config)
+
+    def add(self, request):
+        reply = super().add(request)
+        self._live |= {request["id"]} if reply["ok"] else set()
+        self._idle = 0
+        return reply
+
+    def step(self):
+        self._idle += not self._live
+        if self._idle == 3:
+            raise TargetCrashed("step", "ValueError: max() arg is an empty sequence")
+        reply = super().step()
+        self._live -= {*reply["step"]["finished"], *reply["step"].get("aborted", [])}
+        return reply
+
+
+def test_a_failure_after_the_last_request_has_ended_replays():
+    search = _search(CrashesWhenIdle())
+    assert run_search(search, 300, 0, 50)
+    scenario, broken = search.failure
+    assert broken[0].rule == "ALL-R01"
+    assert replay(CrashesWhenIdle(), scenario, RULES).broken == broken
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """A scheduler class that records: it decides as the one that it wraps, whatever becomes of the
 record. Without vLLM, and on the real release where it is installed."""
 
+import io
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -78,6 +79,55 @@ def test_what_goes_wrong_in_the_record_does_not_reach_the_server(monkeypatch, ca
     assert uses(recording(Plain)(10)) == [11, 12, 13, 24]
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("schedproof: the recording stops: AttributeError(")
+
+
+def record_without_vllm(file, limit=10_000):
+    """A record whose scheduler and configuration are left out."""
+    record = recorder.Record.__new__(recorder.Record)
+    record._file, record._left = file, limit
+    record._decided, record._seen, record._late, record._aborted = None, None, [], []
+    return record
+
+
+class Raises(Plain):
+    def schedule(self, *, more=0):
+        return more // 0
+
+    def update_from_output(self, scheduler_output, output):
+        raise SystemExit
+
+
+def test_a_scheduler_that_raises_is_recorded_as_crashed(monkeypatch):
+    file = io.StringIO()
+    monkeypatch.setattr(recorder, "_open", lambda _: record_without_vllm(file))
+    monkeypatch.setattr(recorder.Record, "decides", lambda _: None)
+    scheduler = recording(Raises)(10)
+    with pytest.raises(ZeroDivisionError):
+        scheduler.schedule()
+    with pytest.raises(ZeroDivisionError):
+        scheduler.schedule()
+    request, reply = map(json.loads, file.getvalue().splitlines())
+    assert request == {"op": "step"}
+    assert (reply["error"], reply["message"].split(":")[0]) == ("crashed", "ZeroDivisionError")
+
+
+def test_an_exit_during_a_step_is_no_crash(monkeypatch):
+    file = io.StringIO()
+    monkeypatch.setattr(recorder, "_open", lambda _: record_without_vllm(file))
+    with pytest.raises(SystemExit):
+        recording(Raises)(10).update_from_output(20, 4)
+    assert file.getvalue() == ""
+
+
+def test_a_recording_that_stops_says_so_in_the_record(monkeypatch, capsys):
+    for limit in (10_000, 0):
+        file = io.StringIO()
+        monkeypatch.setattr(recorder, "_open", lambda _, f=file, n=limit: record_without_vllm(f, n))
+        scheduler = recording(Plain)(10)
+        scheduler._note(lambda record: record.ends("the scheduler is paused"))
+        scheduler._note(lambda record: record.ends("again"))
+        assert file.getvalue() == '{"op": "stop"}\n{"ok": true}\n'
+    assert capsys.readouterr().err.count("the recording stops: the scheduler is paused\n") == 2
 
 
 def test_the_recording_class_has_the_name_of_the_one_that_decides():
