@@ -35,25 +35,23 @@ Prefills can starve them, though. No pauses are decided in a prefill, so 4 does 
 While a request decodes, none starts. But when the last decoding request leaves, release 2.5.2
 admits the next waiting one although others are paused (its `is_empty`). If that one stays, the next
 step decides on pauses. If it has a prompt of one chunk and generates one token, it leaves at once,
-and another may follow, forever if such requests keep coming (`starving`). With finitely many
+and another may follow, forever if such requests keep coming (`starvation.starving`). With finitely many
 requests, a paused one waits for at most 2 (N - 1) steps, plus one for each such one-token request.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from itertools import count, product
+from itertools import product
 from typing import Any, NamedTuple
 
 import z3
 
-from ...model.scenario import Request, Scenario
 from ...model.spyre import documented, release_2_5_2
-from ...model.spyre.documented import chunk_count
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Sequence, State
-from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubs
+from ..smt.execution import SymbolicRun, UndecidedError, bare, holds_on, paths, stubs
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation, lemma
 from ..smt.on_symbols import on_symbols
@@ -76,7 +74,8 @@ from .symbolic_step import Step
 
 # The numbers of requests that decode, and that are paused, before a step. The last decoding request
 # stands for any number; if none decodes or two are paused, the last paused one does.
-BATCHES = ((0, 0), (0, 1), (1, 0), (2, 0), (0, 2), (1, 1), (2, 1), (1, 2), (2, 2))
+BATCHES = ((0, 0), (0, 1), (1, 0), (2, 0), (0, 2), (1, 1), (2, 1), (1, 2))
+MORE = ((3, 0), (2, 2))  # with these, only the function that pauses and resumes requests is run
 FEW = SIZES[1:-1]  # how many decoding requests are compared with the limit
 
 
@@ -92,6 +91,7 @@ def few(revision: Revision, block: int = BLOCK, chunk: int = 8 * BLOCK) -> list[
     return [
         kept_requests_fit_after_each_turn(),
         *(about(step) for step in steps for about in (decoding_requests_were_kept, keeps_order)),
+        *(resumed_requests_fit(SettlingStep(configuration, *batch)) for batch in MORE),
         chosen_request_prefills_or_waits(revision),
         *between_steps(revision),
         *(limit_is_compared_with_next_step(size, block) for size in (*FEW, None)),
@@ -283,6 +283,35 @@ def keeps_order(step: SettlingStep, more: int) -> list[Any]:
 
 
 @lemma(
+    "Requests that keep decoding or resume were compared with the limit together, in their current "
+    "state, and fit (decoding: {step.decoding}, paused: {step.paused}).",
+    name="resumed_requests_fit_{step.decoding}_{step.paused}",
+)
+def resumed_requests_fit(step: SettlingStep, more: int) -> list[Any]:
+    """Claim this for `pause_and_resume` alone, with more requests than a whole step can run."""
+
+    def code(run: SymbolicRun) -> Any:
+        config, before, compared = step.config(run), step.state(run), list[tuple[Any, Any]]()
+
+        def fits_limit(given: Any, batch: Any) -> bool:
+            if given is not config:
+                raise UndecidedError("compares a batch with the limit of another configuration")
+            compared.append(([*batch], boolean(f"fits {len(compared)}")))
+            return run.answer(compared[-1][1])
+
+        with on_symbols(*MODULES), stubs(release_2_5_2, fits_limit=fits_limit):
+            after = release_2_5_2.pause_and_resume(config, before)
+        return after.decoding, compared
+
+    def fit(result: Any) -> Any:
+        decoding, compared = result
+        ids = {request.id for request in decoding}
+        return any_of(not ids, *_fits_as_it_is(step, more, ids, compared))
+
+    return holds_on(step.numbers, list(paths(step.numbers, code, quick=True)), fit)
+
+
+@lemma(
     "If a request is in its prefill, a step chooses it; otherwise, it chooses a waiting request or "
     "none."
 )
@@ -313,23 +342,18 @@ def _were_kept(step: SettlingStep, more: int, stepped: Stepped) -> Any:
         return z3.BoolVal((stepped.decision.kind == "decode") == bool(more))
     if stepped.decision.kind != "decode":
         return z3.BoolVal(not ran & {f"r{number}" for number in range(step.size)})
+    kept = any_of([*_fits_as_it_is(step, more, ran, stepped.compared)])
+    return all_of(kept, step_claims.reports_its_tkv(step, stepped))
+
+
+def _fits_as_it_is(step: Step, more: int, ids: set[str], compared: Any) -> Iterator[Any]:
+    """Yield, for each comparison of exactly these requests with the limit, the claim that they fit,
+    and had the lengths that they have before the step."""
     lengths = {f"r{number}": member.computed for number, member in enumerate(step.members)}
-    kept = [
-        all_of(fits, *(bare(request.computed) == lengths[request.id] + more for request in batch))
-        for batch, fits in stepped.compared
-        if {request.id for request in batch} == ran and len(batch) == len(ran)
-    ]
-    return all_of(any_of(kept), step_claims.reports_its_tkv(step, stepped))
-
-
-class Scale(NamedTuple):
-    """Lengths and `limit` (of batch x tkv) in tokens. The default is Spyre's production scale."""
-
-    block: int = 64
-    chunk: int = 512
-    max_model_len: int = 32_768
-    limit: int = 131_072
-    max_num_seqs: int = 32
+    for batch, fits in compared:
+        if {request.id for request in batch} == ids and len(batch) == len(ids):
+            as_it_is = (bare(request.computed) == lengths[request.id] + more for request in batch)
+            yield all_of(fits, *as_it_is)
 
 
 class FairnessRank(NamedTuple):
@@ -353,43 +377,6 @@ def before(rank: FairnessRank, other: FairnessRank, long_outputs: Any) -> Any:
     tie = any_of(shorter, all_of(as_long, rank.place < other.place))
     equal = rank.paused_steps == other.paused_steps
     return any_of(rank.paused_steps > other.paused_steps, all_of(equal, tie))
-
-
-def starving(scale: Scale, members: int, passing: int) -> Scenario:
-    """Return a scenario in which `passing` one-token requests overtake a paused request: the first
-    request is paused, and then the others leave.
-
-    `members` requests together exceed the limit. With one request fewer, they must stay within it
-    at every length that they reach.
-    """
-    prompt = next(
-        tokens
-        for tokens in count(1)
-        if members * (tokens + chunk_count(tokens, scale.chunk) * (members - 1) + 1) > scale.limit
-    )
-    # Each request joins after the previous one, by one decode step for each chunk. All but the
-    # first end in the step after the last has joined. In that step, the first is paused, because it
-    # has generated the most tokens.
-    chunks = chunk_count(prompt, scale.chunk)
-    tokens = [2 + chunks * (members - 1 - number) for number in range(members)]
-    tokens[0] += 1
-    asked = [(prompt, own) for own in tokens] + [(1, 1)] * passing
-    return Scenario(
-        system="spyre",
-        revision="2.5.2",
-        config={
-            "block_size": scale.block,
-            "chunk_size": scale.chunk,
-            "max_num_seqs": scale.max_num_seqs,
-            "max_model_len": scale.max_model_len,
-            "max_batch_tkv": scale.limit,
-        },
-        requests=tuple(
-            Request(id=f"r{number}", arrival=0, prompt=((f"r{number}", length),), max_tokens=own)
-            for number, (length, own) in enumerate(asked)
-        ),
-        origin={"engine": "hand", "note": "prefills overtake a paused request", "seed": None},
-    )
 
 
 def _any_rank(numbers: Numbers) -> FairnessRank:

@@ -22,6 +22,7 @@ from . import (
     peak_lemmas,
     progress_lemmas,
     reservation_lemmas,
+    starvation,
     step_lemmas,
 )
 from .admission_sequences import ADMITS_BY, Setting
@@ -182,7 +183,7 @@ _PAUSING = RuleProof(
     combine(pausing_lemmas.obligations, fairness_lemmas.obligations),
     {
         "one-token requests overtake a paused one (SPY-P01, SPY-R52, 2.5.2)": lambda: (
-            pausing_lemmas.starving(pausing_lemmas.Scale(), members=5, passing=32)
+            starvation.starving(starvation.Scale(), members=5, passing=32)
         )
     },
 )
@@ -216,7 +217,7 @@ _PROGRESS = RuleProof(
             progress_lemmas.passed_by
         ),
         "one-token requests overtake a paused request (SPY-R52, 2.5.2)": lambda: (
-            pausing_lemmas.starving(pausing_lemmas.Scale(), members=5, passing=32)
+            starvation.starving(starvation.Scale(), members=5, passing=32)
         ),
     },
     block=64,

@@ -122,5 +122,5 @@ def test_code_that_tells_three_kinds_of_requests_apart_is_not_proven():
 def test_a_batch_that_is_not_compared_while_others_pause_is_refuted():
     line = "    # If the whole batch is within the limit, every part of it is, too.\n"
     skips = "    if len(state.paused) > 1 and len(state.decoding) > 1:\n        return state\n"
-    lemma = "decoding_requests_were_kept_2_2"
+    lemma = "resumed_requests_fit_2_2"
     assert status(lemma, [(PAUSING, line, skips + line)], "2.5.2", pausing=True)[0] == "refuted"

@@ -21,15 +21,14 @@ from schedproof.solver.smt.obligation import discharge
 from schedproof.solver.spyre.pausing_lemmas import (
     FEW,
     FairnessRank,
-    Scale,
     any_number,
     batch_within_limit_is_not_paused,
     before,
     chosen_request_prefills_or_waits,
     few,
     obligations,
-    starving,
 )
+from schedproof.solver.spyre.starvation import Scale, starving
 from schedproof.spec.catalogue import load
 
 
