@@ -35,7 +35,7 @@ Prefills can starve them, though. No pauses are decided in a prefill, so 4 does 
 While a request decodes, none starts. But when the last decoding request leaves, release 2.5.2
 admits the next waiting one although others are paused (its `is_empty`). If that one stays, the next
 step decides on pauses. If it has a prompt of one chunk and generates one token, it leaves at once,
-and another may follow, forever if such requests keep coming (`starvation.starving`). With finitely many
+and another may follow, forever if such requests keep coming (`starvation`). With finitely many
 requests, a paused one waits for at most 2 (N - 1) steps, plus one for each such one-token request.
 """
 
