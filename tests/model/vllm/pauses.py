@@ -1,6 +1,7 @@
 """Runs with pauses in a pipeline whose requests decode in turn. The tests of the model and of the
 releases share them."""
 
+from schedproof.model.scenario import Event, Request, Scenario
 from schedproof.model.systems import full_config
 
 CONFIG = {
@@ -40,3 +41,32 @@ def scheduled(target, revision, stages, prompts, changes, steps):
         else:
             assert target.control(change)["ok"]
     return " ".join(seen[:steps])
+
+
+def as_scenario(stages, prompts, changes):
+    """Return a run of RUNS as a scenario."""
+    events, aborts, step = [], {}, 1
+    for change in changes:
+        if isinstance(change, int):
+            step += change
+        elif change.startswith("-"):
+            aborts[change[1:]] = step
+        else:
+            events.append(Event(step, change))
+    requests = [
+        Request(
+            id=name,
+            arrival=0,
+            prompt=((name, prompt),),
+            max_tokens=1 if name == "z" else 4,
+            abort_at=aborts.get(name),
+        )
+        for name, prompt in prompts.items()
+    ]
+    return Scenario(
+        system="vllm",
+        revision="0.33",
+        config=full_config("vllm", "0.33", {**CONFIG, "pipeline_parallel_size": stages}),
+        requests=tuple(requests),
+        events=tuple(events),
+    )
