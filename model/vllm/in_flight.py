@@ -46,6 +46,29 @@ def count_down(state: State) -> State:
     return state._replace(running=rested(state.running), waiting=rested(state.waiting))
 
 
+def is_decided(state: State) -> bool:
+    """Return whether the engine core asks the scheduler for a decision in the coming step. No other
+    step counts for requests that rest.
+
+    While all is paused, it asks only if a request has ended since the last decision, because the
+    worker must be told. While new requests are paused, it also asks if a request is running.
+
+    Source: release 0.33.0: EngineCore.step_with_batch_queue, Scheduler.has_requests.
+    """
+    if not state.pause or state.ended or state.aborted:
+        return True
+    return state.pause == "pause_new" and bool(state.running)
+
+
+def note_ends(before: State, after: State) -> State:
+    """Return the state after a step, with whether a request has ended in the step."""
+    return after._replace(ended=_unfinished(after) < _unfinished(before))
+
+
+def _unfinished(state: State) -> int:
+    return len(state.running) + len(state.waiting) + len(state.parked)
+
+
 def is_waited_for(config: VllmConfig, state: State, decided: bool) -> bool:
     """Return whether the scheduler waits for the oldest decision, because the pipeline is full or
     because this step decided nothing."""

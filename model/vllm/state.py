@@ -193,6 +193,7 @@ class State(Record, frozen=True):
         cadence: which steps hold prefills back, after the first step with an interval.
         published: the blocks that routers know, by content, as in `Pool.cached`; None before the
             first event.
+        ended: whether a request has ended in the last step, if running requests must rest.
     """
 
     waiting: tuple[Sequence, ...] = ()
@@ -210,6 +211,7 @@ class State(Record, frozen=True):
     told: tuple[str, ...] = ()
     cadence: Cadence | None = None
     published: Mapping[Content, tuple[int, ...]] | None = None
+    ended: bool = False
 
     @property
     def holders(self) -> tuple[Sequence, ...]:

@@ -313,7 +313,7 @@ class VllmFeatures(Features):
         if blocked.can_be(history.config):
             blocked.step(requests_of(history.live).values())
         if in_flight.turn(history.config):
-            in_flight.rest(requests_of(history.live).values())
+            in_flight.rest(history)
         if sessions.are_held(history.config):
             live = requests_of(history.live)
             names = live.keys() - history.aborts_inside

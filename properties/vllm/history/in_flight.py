@@ -3,7 +3,7 @@
 Source: target protocol, "The step observation"; release 0.28.0, the engine core's queue of batches.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ....model.observation import Step
@@ -27,10 +27,29 @@ def turn(config: Config) -> int:
     return stages if ahead and stages > 1 else 0
 
 
-def rest(requests: Iterable[VllmRequestHistory]) -> None:
-    """Record that one of the steps in which requests are not scheduled is over."""
-    for request in requests:
-        request.rests = max(request.rests - 1, 0)
+def rest(history: VllmRun) -> None:
+    """Record that one of the steps in which requests are not scheduled is over, if the scheduler
+    was asked for a decision. `history` does not yet know which requests end in the step."""
+    ended = len(history.requests) + history.forgotten - len(history.live)
+    if is_decided(history, ended):
+        for request in history.live.values():
+            request.rests = max(request.rests - 1, 0)
+    history.system_state = state_of(history)._replace(ended=ended)
+
+
+def is_decided(history: VllmRun, ended: int) -> bool:
+    """Return whether the engine core asks the scheduler for a decision in the step, before which
+    `ended` requests have ended.
+
+    While all is paused, it asks only if a request has ended since the last decision, because the
+    worker must be told. While new requests are paused, it also asks if a request is running.
+
+    Source: release 0.33.0: EngineCore.step_with_batch_queue, Scheduler.has_requests.
+    """
+    if history.pause is None or ended > state_of(history).ended:
+        return True
+    ran = history.last is not None and bool(history.last.running)
+    return history.pause == "pause_new" and ran
 
 
 def completes(history: VllmRun, step: Step) -> Collection[str]:

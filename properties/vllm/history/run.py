@@ -76,6 +76,7 @@ class VllmState(NamedTuple):
         given_back: the blocks of full attention that requests have given back and that are still
             in the pool.
         proposed: the requests of the last message to the worker, if it shows drafts.
+        ended: how many requests had ended before the last step, if running requests must rest.
     """
 
     flights: tuple[Flight, ...] = ()
@@ -90,6 +91,7 @@ class VllmState(NamedTuple):
     kept: Kept = {}  # noqa: RUF012 (a Mapping)
     given_back: GivenBack = {}  # noqa: RUF012 (a Mapping)
     proposed: Collection[str] = ()
+    ended: int = 0
 
 
 def of(account: RequestHistory) -> VllmRequestHistory:

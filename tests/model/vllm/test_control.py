@@ -5,6 +5,8 @@ import pytest
 from schedproof.model.scenario import CONTROLS
 from schedproof.model.target import ModelTarget
 
+from .pauses import RUNS, scheduled
+
 CONFIG = {
     **{"block_size": 4, "max_num_seqs": 3, "max_num_batched_tokens": 16, "max_model_len": 32},
     "num_blocks": 12,
@@ -134,3 +136,9 @@ def test_what_is_preempted_while_new_requests_are_paused_waits_for_resume():
     assert steps(target, 8)["waiting"] == ["b"]
     target.control("resume")
     assert "b" in step(target)["scheduled"]
+
+
+@pytest.mark.parametrize(("stages", "prompts", "changes", "expected"), RUNS)
+def test_a_step_without_a_decision_does_not_count_as_rest(stages, prompts, changes, expected):
+    steps = len(expected.split())
+    assert scheduled(ModelTarget(), "0.33", stages, prompts, changes, steps) == expected

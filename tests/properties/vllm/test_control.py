@@ -11,9 +11,11 @@ from schedproof.gate.targets.target_spec import parse_target
 from schedproof.model.scenario import Event, Request, Scenario
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
+from schedproof.model.vllm import in_flight
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.shrinking.shrink import shrink
 from schedproof.spec.catalogue import load
+from schedproof.tests.model.vllm.pauses import RUNS, as_scenario
 
 RULES = [rule for rule in load("vllm", "0.33") if rule.checked]
 SMALL = {"block_size": 4, "max_num_seqs": 3, "max_num_batched_tokens": 16, "max_model_len": 32}
@@ -30,6 +32,19 @@ def scenario(*events, **changes):
 
 def judged(run, target=None):
     return replay(target or ModelTarget(), run, RULES)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_a_step_without_a_decision_does_not_count_as_rest(run):
+    outcome = judged(as_scenario(*run[:3]))
+    assert (outcome.broken, outcome.finished) == ([], True)
+    assert outcome.exercised["V1-R50"]
+
+
+@pytest.mark.parametrize("run", RUNS[1:3] + RUNS[5:])
+def test_a_request_that_rests_in_a_pause_is_found_out(monkeypatch, run):
+    monkeypatch.setattr(in_flight, "is_decided", lambda state: True)
+    assert judged(as_scenario(*run[:3])).broken[0].rule == "V1-R50"
 
 
 class Deaf(ModelTarget):

@@ -6,6 +6,7 @@ import pytest
 
 from schedproof.gate.targets.protocol_checks import RefusedError
 from schedproof.gate.targets.vllm import in_flight, model_runner
+from schedproof.tests.model.vllm.pauses import RUNS, scheduled
 
 from .served import RELEASES
 
@@ -59,6 +60,16 @@ def test_a_pipeline_has_one_more_decision_in_flight_and_a_request_decodes_in_tur
         [],
     ]
     assert [[*step["emitted"]] for step in steps[:3]] == [["a"], ["b"], ["a"]]
+
+
+@pytest.mark.parametrize(("stages", "prompts", "changes", "expected"), RUNS)
+def test_a_step_without_a_decision_does_not_count_as_rest(
+    vllm, stages, prompts, changes, expected
+):
+    if vllm.version == RELEASES[0]:
+        pytest.skip("no second model runner")
+    steps = len(expected.split())
+    assert scheduled(vllm.pipe, "documented", stages, prompts, changes, steps) == expected
 
 
 def test_a_release_with_another_number_of_decisions_in_flight_is_refused():
