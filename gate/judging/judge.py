@@ -81,7 +81,7 @@ def judge(gate: GateContext, finish: Finish = no_fields) -> verdict.Verdict:
     try:
         capabilities = probe(gate.probe_request)
     except ConfigRefused as refused:
-        if gate.options.base is None:
+        if gate.options.base is None or not gate.options.rules:  # `diff` has A and B, and no rules
             raise
         base = f"B is its base {gate.options.base.spec.text}"
         raise ConfigRefused(f"{refused}; A is the target, and {base}") from None
