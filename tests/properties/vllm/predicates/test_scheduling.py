@@ -249,6 +249,15 @@ def test_first_come_first_served_the_tail_is_preempted(gone, breaks):
     assert (reported is not None) is breaks
 
 
+@pytest.mark.parametrize(("at", "breaks"), [(0, True), (2, False)])
+def test_of_the_requests_admitted_in_a_step_the_last_is_preempted(at, breaks):
+    accounts = [request(name, 6, 6, 1, began=3, began_at=p) for name, p in (("a", 1), ("b", at))]
+    history = book(*accounts, running="ab")
+    reported = preemption.victim_not_the_tail(history, ran({}, preempted=("b",)))
+    message = "b, admitted in step 3, is preempted; a, admitted after it in step 3, stays"
+    assert reported == (message if breaks else None)
+
+
 @pytest.mark.parametrize(
     ("gone", "breaks"), [("b", False), ("bc", False), ("c", True), ("a", True)]
 )
