@@ -114,14 +114,17 @@ def test_by_priority_whoever_is_surely_in_front_is_not_passed(more, breaks):
     history = book(*accounts, running="", policy="priority")
     passes = queues.overtaken(history, ran({"b": 6}, "b", "ac"))
     assert passes == ("b admitted, but a in front of it still waits" if breaks else None)
-    idle = queues.needless_wait(history, ran({"c": 6}, "c", "ab"))
+    history.live["b"].prompt = 16  # only a has room
+    idle = queues.needless_wait(history, ran({"c": 6}, "c", "ab", free_blocks=3))
     assert (idle is not None) is breaks
 
 
-def test_by_priority_nobody_is_surely_first_if_the_readings_differ():
-    accounts = [request("a", priority=1), request("b", priority=0), request("c")]
+@pytest.mark.parametrize(("free", "breaks"), [(1, False), (2, False), (3, True)])
+def test_by_priority_some_request_is_admitted_if_whichever_is_first_has_room(free, breaks):
+    accounts = [request("a", priority=1), request("b", 10, priority=0), request("c")]
     history = book(*accounts, running="c", policy="priority")
-    assert queues.needless_wait(history, ran({"c": 1}, "c", "ab")) is None
+    reported = queues.needless_wait(history, ran({"c": 1}, "c", "ab", free_blocks=free))
+    assert (reported is not None) is breaks
 
 
 def test_everyone_who_runs_has_a_turn_while_the_budget_lasts():
