@@ -212,7 +212,9 @@ def needless_wait(history: VllmRun, step: Step) -> str | None:
 
 def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
     """Return a waiting request, if this step should have admitted one."""
-    if cadence.holds(history) is not False or step.preempted:  # V1-R97
+    line = may_be_admitted(history, step)
+    first = next(line, None)
+    if first is None or step.preempted or cadence.holds(history) is not False:  # V1-R97
         return None
     run = kept(history, step) + admitted(history, step)
     remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
@@ -222,21 +224,11 @@ def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
         return None
     if lacks_budget_for_a_block(history, step) or _a_load_may_fail(history):
         return None
-    line = _tried_first(history, step)
-    if not all(_lacks_nothing(history, step, request, remaining) for request in line):
+    surely = _is_surely_first(history, step, first) and places_are_known(history)
+    tried = [first] if surely else [first, *line]
+    if not all(_lacks_nothing(history, step, request, remaining) for request in tried):
         return None
-    return next((request for request in line if not _may_be_deferred(history, request)), None)
-
-
-def _tried_first(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the waiting request that is tried first, or all that might be."""
-    line = may_be_admitted(history, step)
-    first = next(line, None)
-    if first is None:
-        return []
-    if _is_surely_first(history, step, first) and places_are_known(history):
-        return [first]
-    return [first, *line]
+    return next((request for request in tried if not _may_be_deferred(history, request)), None)
 
 
 def _lacks_nothing(
