@@ -216,6 +216,7 @@ class OpenRequestHistory:
         self.parked_since: int | None = None
         self.blocks: tuple[int, ...] = ()
         self.began = -1
+        self.began_at = 0
         self.ended_at: int | None = None
         self.ended: str | None = None
 

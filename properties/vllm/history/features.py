@@ -264,8 +264,11 @@ class VllmFeatures(Features):
             loads.book(history, step)
 
     def computed(self, history: RunHistory[Any], step: Step, account: RequestHistory) -> None:
-        """Record the tokens that a load brought, and the slots taken by drafts."""
+        """Record when a request was admitted, the tokens that a load brought, and the slots taken
+        by drafts."""
         request = of(account)
+        if account.began == history.step:
+            request.began_at = [*step.scheduled].index(account.id)
         request.since_reset = max(request.since_reset, request.computed)
         if request.between_turns:
             request.between_turns = request.aside = False

@@ -181,6 +181,17 @@ def blocks_if_all_kept(config: Config, tokens: int) -> int:
     return blocks_for(tokens, int(config["block_size"])) + beside + states
 
 
+def saved_by_hit(config: Config, held: int, found: int) -> int:
+    """Return how many of these blocks a request does not take from the pool if it finds at least
+    `found` tokens, and running requests hold the first `held` of them in full attention. In a group
+    with a window, the request does not take the blocks that a hit does not read."""
+    if hits_inside(config):  # a hit that ends inside a block takes further blocks
+        return 0
+    windows = [group for group in further(config) if group.window is not None]
+    unread = sum(first_block_read(config, group, found) for group in windows)
+    return min(held, found) // int(config["block_size"]) + unread
+
+
 def begins_a_block(config: Config, start: int, end: int) -> bool:
     """Return whether the tokens from `start` to `end` begin a block in a group whose blocks differ
     in size from those of full attention."""

@@ -24,6 +24,7 @@ class VllmRequestHistory(RequestHistory):
         external: how many tokens of its prompt a connector has.
         load_steps: the number of worker reports that a load takes after the step in which the
             request is parked; `load_left` of these have not come yet.
+        began_at: its place in `scheduled` when it last started.
         parked_since: the step in which its load began.
         tokens_loading: the tokens of the load that do not count as computed yet.
         load_fails_at: the first token that fails to load.
@@ -62,6 +63,7 @@ class VllmRequestHistory(RequestHistory):
     tokens_in_flight: int = 0
     drafts_in_flight: int = 0
     load_steps: int = 0
+    began_at: int = 0
     parked_since: int | None = None
     load_left: int = 0
     blocks: tuple[int, ...] = ()

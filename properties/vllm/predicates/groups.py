@@ -333,26 +333,27 @@ def held_of(history: VllmRun, step: Step) -> dict[str, int]:
     a drafter that reads ahead, the two requests must share the tokens up to the next such place.
     Blocks of a decision that has not completed do not count, since they might not be published yet.
     """
-    config, starting = history.config, admitted(history, step)
-    shared = {request.id: 0 for request in starting}
-    if not starting or not caches(config) or keeps_few_blocks(config):
-        return shared
-    there = [
-        other for other in kept(history, step) if not in_flight.is_still_computed(history, other)
-    ]
+    return {
+        request.id: held_by_running(history, step, request) for request in admitted(history, step)
+    }
+
+
+def held_by_running(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
+    """Return the number of tokens that a request must find if it starts in this step."""
+    config, shared = history.config, 0
+    if not caches(config) or keeps_few_blocks(config):
+        return 0
     unit = hit_unit(config)
     beyond = unit * speculation.read_ahead(config)
-    for request in starting:
-        for other in there:
-            common = min(in_common(request, other), other.prompt, other.computed)
-            most = (min(common, request.num_tokens - 1) - beyond) // unit * unit
-            if request.partition != other.partition or most <= shared[request.id]:
-                continue
-            ends = range(most, shared[request.id], -unit)
-            shared[request.id] = next(
-                (end for end in ends if _holds_hit(history, step, other, end, beyond)),
-                shared[request.id],
-            )
+    for other in kept(history, step):
+        if in_flight.is_still_computed(history, other) or request.partition != other.partition:
+            continue
+        common = min(in_common(request, other), other.prompt, other.computed)
+        most = (min(common, request.num_tokens - 1) - beyond) // unit * unit
+        ends = range(most, shared, -unit)
+        shared = next(
+            (end for end in ends if _holds_hit(history, step, other, end, beyond)), shared
+        )
     return shared
 
 

@@ -46,22 +46,21 @@ def must_find(history: VllmRun, step: Step) -> dict[str, int]:
     places at which the pool still has, in each group, all blocks that are read there. With a
     drafter that reads ahead, the pool must have the tokens up to the next such place as well.
     """
-    config, starting = history.config, not_loaded(history, step)
-    found = {request.id: 0 for request in starting}
+    return {request.id: kept_for(history, step, request) for request in not_loaded(history, step)}
+
+
+def kept_for(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
+    """Return the number of tokens that a request must find if it starts in this step."""
     kept = state_of(history).kept
-    if not starting or not kept:
-        return found
-    unit = hit_unit(config)
-    beyond = unit * speculation.read_ahead(config)
-    for request in starting:
-        lost = kept_in_groups.lost_in(history, step, kept, but=request.id)
-        known = {content for content in kept.values() if content not in lost}
-        most = (min(request.prompt, request.num_tokens - 1) - beyond) // unit * unit
-        ends = range(most, 0, -unit)
-        found[request.id] = next(
-            (end for end in ends if _is_kept(history, known, request, end, beyond)), 0
-        )
-    return found
+    if not kept:
+        return 0
+    unit = hit_unit(history.config)
+    beyond = unit * speculation.read_ahead(history.config)
+    lost = kept_in_groups.lost_in(history, step, kept, but=request.id)
+    known = {content for content in kept.values() if content not in lost}
+    most = (min(request.prompt, request.num_tokens - 1) - beyond) // unit * unit
+    ends = range(most, 0, -unit)
+    return next((end for end in ends if _is_kept(history, known, request, end, beyond)), 0)
 
 
 def _is_kept(

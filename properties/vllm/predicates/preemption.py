@@ -43,14 +43,20 @@ def _admitted_before(
     """
     if loads.are_made(history.config):
         return None
-    first = min(gone, key=lambda request: request.began)
-    last = max(stay, key=lambda request: request.began, default=None)
-    if last is None or last.began <= first.began:
+    first = min(gone, key=_admission)
+    last = max(stay, key=_admission, default=None)
+    if last is None or _admission(last) <= _admission(first):
         return None
+    later = " after it" if last.began == first.began else ""
     return (
-        f"{first.id}, admitted in step {first.began}, is preempted; {last.id}, admitted in step "
-        f"{last.began}, stays"
+        f"{first.id}, admitted in step {first.began}, is preempted; {last.id}, admitted{later} in "
+        f"step {last.began}, stays"
     )
+
+
+def _admission(request: VllmRequestHistory) -> tuple[int, int]:
+    """Return the step in which a request was admitted, and its place among those scheduled."""
+    return request.began, request.began_at
 
 
 def tail_preempted(history: VllmRun, step: Step) -> bool:

@@ -42,6 +42,8 @@ from .decision import (
     waits_for_encoder,
     watermark_blocks,
 )
+from .groups import held_by_running
+from .kept_in_groups import kept_for
 
 
 def not_in_one_queue(history: VllmRun, step: Step) -> str | None:
@@ -192,7 +194,8 @@ def needless_wait(history: VllmRun, step: Step) -> str | None:
     """The first in line is admitted if there are a slot, enough budget, and blocks for all its
     known tokens in addition to the watermark (V1-R07).
 
-    Of its possible cache hits, only those shared with running requests count.
+    Of its possible cache hits, only those shared with running requests count. If it is unknown
+    which request is first, one is admitted if this is true of each that may be.
     """
     request = _could_go(history, step)
     if request is None:
@@ -202,16 +205,16 @@ def needless_wait(history: VllmRun, step: Step) -> str | None:
     return (
         f"{request.id} waits although {remaining} tokens of the budget and a slot are left: "
         f"{tokens} of its {request.num_tokens} tokens need "
-        f"{_blocks_needed(history, request, tokens)} blocks, and "
+        f"{_blocks_needed(history, step, request, tokens)} blocks, and "
         f"{'the pool is unbounded' if free is None else f'{free} are free'}"
     )
 
 
 def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
-    request = next(may_be_admitted(history, step), None)
-    if cadence.holds(history) is not False:  # V1-R97
-        return None
-    if request is None or step.preempted or not _is_surely_first(history, step, request):
+    """Return a waiting request, if this step should have admitted one."""
+    line = may_be_admitted(history, step)
+    first = next(line, None)
+    if first is None or step.preempted or cadence.holds(history) is not False:  # V1-R97
         return None
     run = kept(history, step) + admitted(history, step)
     remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
@@ -219,28 +222,40 @@ def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
         return None
     if may_pad(history) and remaining <= speculation.drafts(history.config):
         return None
-    if loads.are_made(history.config) and not _goes_next(history, request):
+    if lacks_budget_for_a_block(history, step) or _a_load_may_fail(history):
         return None
+    surely = _is_surely_first(history, step, first) and places_are_known(history)
+    tried = [first] if surely else [first, *line]
+    if not all(_lacks_nothing(history, step, request, remaining) for request in tried):
+        return None
+    return next((request for request in tried if not _may_be_deferred(history, request)), None)
+
+
+def _lacks_nothing(
+    history: VllmRun, step: Step, request: VllmRequestHistory, remaining: int
+) -> bool:
+    """Return whether a waiting request would certainly be admitted if it were tried now, with
+    `remaining` tokens of the budget and a slot left."""
+    if loads.are_made(history.config) and _may_need_its_load(history, request):
+        return False
     if waits_for_encoder(history, step, first_inputs(history, step, request)):
-        return None
-    if not places_are_known(history):
-        return None
-    if lacks_budget_for_a_block(history, step) or _state_may_be_missing(history, step, request):
-        return None
+        return False
+    if _state_may_be_missing(history, step, request):
+        return False
     # In the chapter, a prompt that the budget would cut does not start; releases first cut it to
     # the threshold.
     cut = threshold(history) if history.revision in since("0.25") else request.num_tokens
     if not history.config["enable_chunked_prefill"] and min(request.num_tokens, cut) > remaining:
-        return None
-    if history.config["num_blocks"] is not None:
-        up = history.revision not in since("0.25")  # no document says how the watermark is rounded
-        reserve = watermark_blocks(history.config, rounded_up=up) if run else 0
-        if step.free_blocks is None or not free_unchanged(history, step):
-            return None
-        tokens = _must_fit(history, step, request, remaining)
-        if _blocks_needed(history, request, tokens) + reserve > step.free_blocks:
-            return None
-    return request
+        return False
+    if history.config["num_blocks"] is None:
+        return True
+    if step.free_blocks is None or not free_unchanged(history, step):
+        return False
+    up = history.revision not in since("0.25")  # no document says how the watermark is rounded
+    run = kept(history, step) + admitted(history, step)
+    reserve = watermark_blocks(history.config, rounded_up=up) if run else 0
+    tokens = _must_fit(history, step, request, remaining)
+    return _blocks_needed(history, step, request, tokens) + reserve <= step.free_blocks
 
 
 def _state_may_be_missing(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
@@ -262,19 +277,28 @@ def _is_surely_first(history: VllmRun, step: Step, request: VllmRequestHistory) 
     )
 
 
-def _goes_next(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """Return whether this request is certainly first in line if there is a connector. This requires
-    that no request is parked or deferred, and that the connector has no further tokens of this
-    request."""
-    parked = bool(history.last is not None and history.last.parked)
-    return not parked and not loads.is_new(history.config, request)
+def _may_need_its_load(history: VllmRun, request: VllmRequestHistory) -> bool:
+    """Return whether a waiting request was parked, or has tokens that a connector may load."""
+    parked = (history.last.parked or ()) if history.last is not None else ()
+    new = loads.is_new(history.config, request)
+    return new or request.id in parked or loads.has_failed(request)
 
 
-def _blocks_needed(history: VllmRun, request: VllmRequestHistory, tokens: int) -> int:
+def _may_be_deferred(history: VllmRun, request: VllmRequestHistory) -> bool:
+    return loads.are_made(history.config) and loads.place_unknown(request)
+
+
+def _a_load_may_fail(history: VllmRun) -> bool:
+    """Return whether a parked request may give blocks back in this step because its load fails."""
+    parked = (history.last.parked or ()) if history.last is not None else ()
+    if not parked or not loads.are_made(history.config):
+        return False
+    return any(name in history.live and loads.may_fail(history.live[name]) for name in parked)
+
+
+def _blocks_needed(history: VllmRun, step: Step, request: VllmRequestHistory, tokens: int) -> int:
     """Return an upper bound on how many free blocks the request takes for these tokens."""
     shared, block = 0, int(history.config["block_size"])
-    if groups.further(history.config):
-        return groups.blocks_if_all_kept(history.config, tokens)
     if caches(history.config):
         there = [
             other
@@ -282,8 +306,14 @@ def _blocks_needed(history: VllmRun, request: VllmRequestHistory, tokens: int) -
             if not in_flight.is_still_computed(history, other)
         ]
         shared = surely_shared(request, there, history.kin(request), block, of_prompts=True)
-        if speculation.lookahead(history.config):
-            shared = max(shared - block, 0)  # the last block may be computed again (V1-R61)
+    if groups.further(history.config):
+        needed = groups.blocks_if_all_kept(history.config, tokens)
+        if not shared:
+            return needed
+        found = max(held_by_running(history, step, request), kept_for(history, step, request))
+        return needed - groups.saved_by_hit(history.config, shared, found)
+    if speculation.lookahead(history.config):
+        shared = max(shared - block, 0)  # the last block may be computed again (V1-R61)
     held = blocks_before(history, request)  # by a session between two turns
     return max(blocks_for(history, tokens) - max(shared // block, held), 0)
 

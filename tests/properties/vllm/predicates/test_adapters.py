@@ -40,3 +40,15 @@ def test_a_request_without_a_slot_holds_up_no_request_behind_it():
     assert queues.overtaken(history, ran({"a": 1, "c": 6}, "ac", "b")) is None
     last = book(*accounts[:2], running="a", **SLOT)
     assert adapters.held_up(last, step) is None
+
+
+@pytest.mark.parametrize(("free", "breaks"), [(2, False), (3, True)])
+def test_whichever_request_is_first_one_is_admitted_if_each_has_room(free, breaks):
+    accounts = (
+        using("a", "x", computed=6, emitted=1),
+        using("b", "x", preemptions=1),
+        using("c", "x", prompt=10),
+    )
+    history = book(*accounts, running="a", **SLOT)
+    reported = queues.needless_wait(history, ran({"a": 1}, "a", "bc", free_blocks=free))
+    assert (reported is not None) is breaks

@@ -111,7 +111,11 @@ def test_a_request_that_may_have_been_put_off_may_stand_anywhere():
         ((), {"external": 4}, False),
         ((), {"external": 4, "parked_since": 0}, True),
         ((landed("b"),), {}, False),
-        ((request("b", deferrals=2),), {}, False),
+        ((landed("b", load_left=1),), {}, True),
+        ((landed("b", load_left=1, load_fails_at=0),), {}, False),  # it may give blocks back
+        ((request("b", deferrals=2),), {}, True),
+        ((request("b", external=4, deferrals=2),), {}, False),
+        ((), {"deferrals": 2}, False),
     ],
 )
 def test_a_head_waits_needlessly_where_nothing_stands_before_it(others, first, waits):

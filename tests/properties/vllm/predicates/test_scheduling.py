@@ -114,14 +114,17 @@ def test_by_priority_whoever_is_surely_in_front_is_not_passed(more, breaks):
     history = book(*accounts, running="", policy="priority")
     passes = queues.overtaken(history, ran({"b": 6}, "b", "ac"))
     assert passes == ("b admitted, but a in front of it still waits" if breaks else None)
-    idle = queues.needless_wait(history, ran({"c": 6}, "c", "ab"))
+    history.live["b"].prompt = 16  # only a has room
+    idle = queues.needless_wait(history, ran({"c": 6}, "c", "ab", free_blocks=3))
     assert (idle is not None) is breaks
 
 
-def test_by_priority_nobody_is_surely_first_if_the_readings_differ():
-    accounts = [request("a", priority=1), request("b", priority=0), request("c")]
+@pytest.mark.parametrize(("free", "breaks"), [(1, False), (2, False), (3, True)])
+def test_by_priority_some_request_is_admitted_if_whichever_is_first_has_room(free, breaks):
+    accounts = [request("a", priority=1), request("b", 10, priority=0), request("c")]
     history = book(*accounts, running="c", policy="priority")
-    assert queues.needless_wait(history, ran({"c": 1}, "c", "ab")) is None
+    reported = queues.needless_wait(history, ran({"c": 1}, "c", "ab", free_blocks=free))
+    assert (reported is not None) is breaks
 
 
 def test_everyone_who_runs_has_a_turn_while_the_budget_lasts():
@@ -247,6 +250,15 @@ def test_first_come_first_served_the_tail_is_preempted(gone, breaks):
     history = book(*(request(name, 6, 6, 1) for name in "abc"), running="abc")
     reported = preemption.victim_not_the_tail(history, ran({}, preempted=tuple(gone)))
     assert (reported is not None) is breaks
+
+
+@pytest.mark.parametrize(("at", "breaks"), [(0, True), (2, False)])
+def test_of_the_requests_admitted_in_a_step_the_last_is_preempted(at, breaks):
+    accounts = [request(name, 6, 6, 1, began=3, began_at=p) for name, p in (("a", 1), ("b", at))]
+    history = book(*accounts, running="ab")
+    reported = preemption.victim_not_the_tail(history, ran({}, preempted=("b",)))
+    message = "b, admitted in step 3, is preempted; a, admitted after it in step 3, stays"
+    assert reported == (message if breaks else None)
 
 
 @pytest.mark.parametrize(
