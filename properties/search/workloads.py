@@ -250,7 +250,7 @@ class _Requests:
             prompt=prompt,
             max_tokens=fitted.max_tokens,
             output_len=fitted.output_len,
-            priority=draw.choice((0, 0, 7, 300, -1, TIME_STAMP)) if prioritized else 0,
+            priority=draw.choice((0, 0, 7, TIME_STAMP, -1)) if prioritized else 0,
             abort_at=step + waits if gives_up else None,
             abort_inside=gives_up and draw.random() < 0.5,
             accepted=tuple(draw.randint(0, drafts) for _ in range(verifications)),
