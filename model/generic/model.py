@@ -7,7 +7,8 @@ implemented in these places: GEN-R01 in `vllm.scheduler.clamp`; GEN-R02, GEN-R04
 `vllm.kv_cache.hold`; GEN-R06 and GEN-R07 in `allocator`; GEN-R11 in `vllm.kv_cache.free`; GEN-R12
 in `hold`; GEN-R13 in `advance_running`; GEN-R14 in `tokens_in_flight`; GEN-R15 in
 `vllm.speculation`; GEN-R16, GEN-R17, GEN-R18, GEN-R19 and GEN-R20 in `vllm.connector`; GEN-R21 and
-GEN-R22 in `vllm.queue`; GEN-R40 in `vllm.kv_groups.slide`; GEN-R03 in `VllmModel.refusal`.
+GEN-R22 in `vllm.queue`; GEN-R41 and GEN-R42 in `vllm.queue.put_back`; GEN-R40 in
+`vllm.kv_groups.slide`; GEN-R03 in `VllmModel.refusal`.
 """
 
 from collections.abc import Mapping

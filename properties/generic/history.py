@@ -2,24 +2,49 @@
 the same meaning here."""
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 from ...model.observation import Step
 from ..history.prefix_hits import caches
 from ..history.request_history import RequestHistory
 from ..history.run_history import RunHistory
 from ..vllm.history.features import VllmFeatures
+from ..vllm.history.request_history import VllmRequestHistory
 from ..vllm.history.run import of
+
+
+@dataclass(slots=True)
+class GenericRequestHistory(VllmRequestHistory):
+    """One accepted request.
+
+    Attributes:
+        preempted_after: how many requests had arrived when it was last preempted.
+    """
+
+    preempted_after: int = 0
+
+
+def preempted_after(request: RequestHistory) -> int:
+    return cast(GenericRequestHistory, request).preempted_after
 
 
 class GenericFeatures(VllmFeatures):
     """The features of any scheduler. Where a scheduler keeps cached tokens is unknown."""
+
+    request_history = GenericRequestHistory
 
     def group_pools(self, config: Mapping[str, Any]) -> tuple[int, ...]:
         return tuple([group["num_blocks"] for group in config.get("kv_groups", ())[1:]])
 
     def may_forget(self, config: Mapping[str, Any]) -> bool:
         return not caches(config)
+
+    def begin(self, history: RunHistory[Any], step: Step) -> None:
+        super().begin(history, step)
+        for name in step.preempted or ():
+            if name in history.live:
+                history.live[name].preempted_after = history.arrived
 
     def hit(self, history: RunHistory[Any], step: Step, account: RequestHistory) -> int | None:
         """Return how many tokens a request finds in the cache or has loaded, or None if that is

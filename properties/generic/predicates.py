@@ -23,7 +23,7 @@ from ..vllm.predicates.in_flight import (
 )
 from ..vllm.predicates.loads import PREDICATES as LOADS
 from ..vllm.predicates.loads import one_is_loading, runs_too_early
-from . import loads, pools, priorities, tokens_due
+from . import loads, pools, preempted, priorities, tokens_due
 from .bounds import ahead
 
 
@@ -300,6 +300,10 @@ PREDICATES = {
     "GEN-R22": Predicate(
         priorities.preempts_a_more_important_one, priorities.one_is_preempted_beside_others
     ),
+    "GEN-R41": Predicate(
+        preempted.overtaken_by_a_less_important_one, preempted.more_important_one_was_preempted
+    ),
+    "GEN-R42": Predicate(preempted.overtaken_by_a_later_one, preempted.one_was_preempted_earlier),
     "GEN-R10": Predicate(cut_although_off, starts_unchunked),
     "GEN-R01": Predicate(budget_exceeded, budget_used_up, reads=("scheduled",)),
     "GEN-R02": Predicate(too_many_at_once, slots_are_taken, reads=("scheduled",)),

@@ -10,6 +10,8 @@ from ...model.scenario import Request, Segment
 from ...spec.systems import part
 from ..history.run_history import RunHistory
 
+TIME_STAMP = 1_764_000_000_000  # a priority; its last 32 bits are a negative number
+
 
 class Shape(NamedTuple):
     """A request without name and content; lengths are in tokens.

@@ -19,7 +19,7 @@ from ...model.scenario import Request, Scenario
 from ...model.systems import Model, full_config, make_model
 from ..checking.translation import with_fixed
 from ..history.bounds import bounds_of
-from .generators import Generators, drafts_of, generators_of, has_priorities
+from .generators import TIME_STAMP, Generators, drafts_of, generators_of, has_priorities
 
 Range = tuple[int, int]
 UNBOUNDED = 4096  # tokens of a request, if nothing bounds it
@@ -86,7 +86,7 @@ SHAPES: Mapping[str, Shape] = {
         returns_after=600,
     ),
     "loose": Shape((12, 24), (1, 4), (0, 9), (1, 1500), (1, 60), shared=75, aborted=10),
-    "full": Shape((300, 420), (80, 160), (0, 1), (1, 60), (8, 32), long_prompts=100, common=25),
+    "full": Shape((300, 420), (80, 160), (0, 1), (1, 60), (8, 32), long_prompts=100, common=80),
     "scarce": Shape(
         *((24, 48), (1, 6), (0, 9), (1, 100), (1, 40)), shared=75, aborted=15, sixteenths=True
     ),
@@ -250,7 +250,7 @@ class _Requests:
             prompt=prompt,
             max_tokens=fitted.max_tokens,
             output_len=fitted.output_len,
-            priority=draw.choice((0, 0, 7, 300, -1)) if prioritized else 0,
+            priority=draw.choice((0, 0, 7, TIME_STAMP, -1)) if prioritized else 0,
             abort_at=step + waits if gives_up else None,
             abort_inside=gives_up and draw.random() < 0.5,
             accepted=tuple(draw.randint(0, drafts) for _ in range(verifications)),

@@ -22,6 +22,7 @@ MOST = 8  # the most items in a list of a request
 TITLES = "abcdef"
 # Names for both salts and adapters, so that a salt may have the name of an adapter.
 PARTITIONS = st.sampled_from((None, None, "x", "y"))
+ADAPTERS = st.sampled_from(("x", "y", "z", "u", "v"))  # more than there are slots
 GRAMMAR_FAILS = st.sampled_from((*7 * (False,), True))
 OTHER_MAX_TOKENS = st.sampled_from((*11 * (False,), True))
 GRAMMAR_STEPS = st.sampled_from((0, 1, 3, 0, 2, 8))
@@ -44,12 +45,19 @@ def encoders(draw: st.DrawFn, config: Mapping[str, Any]) -> dict[str, Any]:
 def dynamic_drafts(config: Mapping[str, Any], drafts: int) -> st.SearchStrategy[dict[str, Any]]:
     """Draw options that make the number of drafts depend on the number of requests. Usually, draw
     none."""
-    few = st.integers(1, config["max_num_seqs"])
-    ranges = st.tuples(few, st.integers(0, drafts), st.integers(0, drafts)).map(
-        lambda drawn: [[1, drawn[0], drawn[1]], [drawn[0] + 1, MANY, drawn[2]]]
+    dynamic = ranges_of_requests(config["max_num_seqs"], drafts).map(
+        lambda ranges: {"num_speculative_tokens_per_batch_size": ranges}
     )
-    dynamic = ranges.map(lambda ranges: {"num_speculative_tokens_per_batch_size": ranges})
     return st.one_of(st.just({}), st.just({}), st.just({}), dynamic)
+
+
+@st.composite
+def ranges_of_requests(draw: st.DrawFn, most: int, drafts: int) -> list[list[int]]:
+    """Draw two to four ranges of the number of requests, each with its number of drafts."""
+    ends = draw(st.sets(st.integers(1, most), min_size=1, max_size=3))
+    first = (1, *(end + 1 for end in sorted(ends)))
+    last = (*sorted(ends), MANY)
+    return [[*pair, draw(st.integers(0, drafts))] for pair in zip(first, last, strict=True)]
 
 
 @st.composite
@@ -150,7 +158,10 @@ def with_features(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) 
     if encoder.encodes(config):
         request = draw(with_pictures(request, config))
     if partitions.are_possible(config):
-        salt, adapter = draw(PARTITIONS), draw(PARTITIONS)
+        salt, adapter = (
+            draw(PARTITIONS),
+            draw(ADAPTERS if config.get("max_loras", 0) > 2 else PARTITIONS),
+        )
         request = msgspec.structs.replace(request, cache_salt=salt, lora=adapter)
     if blocked.can_be(config):
         fails = not encoder.encodes(config) and draw(GRAMMAR_FAILS)

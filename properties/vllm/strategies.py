@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ...model.pool import Content, blocks_for
 from ...model.scenario import Request
-from ..search.generators import Shape, like_an_earlier_prompt
+from ..search.generators import TIME_STAMP, Shape, like_an_earlier_prompt
 from . import AHEAD_IN_STAGES, ANY_LENGTH, LATER_LIMITS, V2_AHEAD_IN_STAGES, WITH_THE_NULL_BLOCK
 from .group_strategies import kv_groups, watermarks
 from .history import groups, speculation
@@ -72,7 +72,7 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
     if caches(config) and draw(st.sampled_from((*3 * (False,), True))):
         drawn |= {"cache_partitions": True}
         if not ({*IN_FLIGHT.get(steps, {})} | {*drawn}) & WITHOUT_ADAPTERS:
-            drawn |= draw(st.sampled_from(({}, {"max_loras": 1}, {"max_loras": 2})))
+            drawn |= draw(st.sampled_from(({}, *({"max_loras": slots} for slots in (1, 2, 3)))))
     if (
         not (makes_loads or steps in WITHOUT_GRAMMARS)
         and "max_loras" not in drawn
@@ -109,10 +109,10 @@ def tight_pools(draw: st.DrawFn, config: Config) -> dict[str, Any]:
 
 @st.composite
 def speculations(draw: st.DrawFn, config: Config) -> dict[str, Any]:
-    """Draw a small number of drafts after each token, for which the pool must have room beside the
+    """Draw the number of drafts after each token, for which the pool must have room beside the
     shortest request. Sometimes, draw a lookahead as well, for which the budget must have room.
     """
-    drafts = draw(st.sampled_from((1, 3, 2)))
+    drafts = draw(st.sampled_from((1, 3, 2, 5)))
     if config["num_blocks"] is not None:
         room = config["num_blocks"] * config["block_size"] - 1
         drafts = min(drafts, room)
@@ -196,7 +196,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "loose": _PUBLISHED | {"max_model_len": (8192,), "enable_chunked_prefill": (True, True, False)},
     "full": {
         **{"max_num_seqs": (256, 512), "max_num_batched_tokens": (8192, 2048)},
-        **{"max_model_len": (16_384,), "num_blocks": (None, 1000), "policy": ("fcfs", "priority")},
+        **{"max_model_len": (16_384,), "num_blocks": (1500, None), "policy": ("fcfs", "priority")},
         "watermark": (0.0, 0.25),
     },
     "scarce": {
@@ -213,7 +213,8 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     },
 }
 MAX_RUNNING = (4, 3, 6, 5, 2, 6, 5, 4, 3, 1)  # one request alone is never preempted
-PRIORITIES = st.sampled_from((0, 1, 0, 2, -1))  # few values, so that many are equal
+# Few values, so that many are equal, and a time stamp in milliseconds, which needs 41 bits.
+PRIORITIES = st.sampled_from((0, 1, 0, 2, -1, TIME_STAMP))
 
 
 @st.composite
