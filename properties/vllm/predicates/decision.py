@@ -465,11 +465,16 @@ def _ended_give_back(history: VllmRun, step: Step) -> bool:
 
 def most_new_blocks(history: VllmRun, request: VllmRequestHistory) -> int:
     """Return the largest number of blocks that a running request may take for its next tokens."""
+    needed = blocks_for(history, most_slots(history, request))
+    return max(needed - blocks_for(history, request.held_tokens), 0)
+
+
+def most_slots(history: VllmRun, request: VllmRequestHistory) -> int:
+    """Return the largest number of tokens for which a running request may need blocks next."""
     over = in_flight.passed_over(history.config, request)
     tokens = 0 if over else request.num_tokens - request.computed
     tokens += speculation.drafts_to_compute(history.config, request)
-    tokens = speculation.slots(history.config, request.computed + min(tokens, threshold(history)))
-    return max(blocks_for(history, tokens) - blocks_for(history, request.held_tokens), 0)
+    return speculation.slots(history.config, request.computed + min(tokens, threshold(history)))
 
 
 def round_may_end(history: VllmRun, request: VllmRequestHistory) -> bool:
@@ -478,7 +483,10 @@ def round_may_end(history: VllmRun, request: VllmRequestHistory) -> bool:
     (V1-R24)."""
     if not loads.meet_decisions(history.config) or history.config["num_blocks"] is None:
         return False
-    return most_new_blocks(history, request) > 0
+    if most_new_blocks(history, request) > 0:
+        return True
+    slots = most_slots(history, request)
+    return groups.begins_a_block(history.config, request.held_tokens, slots)
 
 
 def names(requests: Iterable[VllmRequestHistory]) -> str:

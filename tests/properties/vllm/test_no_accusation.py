@@ -88,6 +88,19 @@ def test_a_release_may_stop_a_token_before_an_input_that_must_be_whole():
     assert_not_accused("0.33", config | {"enable_chunked_prefill": False}, requests)
 
 
+def test_a_request_may_lack_a_block_of_a_group_with_smaller_blocks():
+    groups = [
+        {"kind": "full"},
+        {"kind": "sliding_window", "window": 129, "block_size": 32},
+        {"kind": "full", "block_size": 8},
+    ]
+    config = {"block_size": 16, "num_blocks": 30, "max_num_batched_tokens": 128}
+    config |= {"max_num_seqs": 4, "max_model_len": 128, "long_prefill_token_threshold": 15}
+    config |= {"async_scheduling": True, "kv_connector": True, "kv_groups": groups}
+    requests = request("a", (("a", 16),), 10), request("b", (("b", 96),), 2, arrival=1)
+    assert_not_accused("0.33", config, requests)
+
+
 def test_the_last_drafts_of_a_request_are_found_in_every_group():
     assert_not_accused("0.33", AHEAD, LAST_DRAFTS)
 
