@@ -107,7 +107,7 @@ def test_a_model_does_not_differ_from_itself_and_it_says_what_was_compared(diff)
 @pytest.mark.nightly
 def test_another_formula_is_another_decision_found_and_shrunk(diff, monkeypatch):
     monkeypatch.setattr(probing, "SCALES", ("tight",))
-    monkeypatch.setitem(PROFILES, "quick", Profile(60, 10, 20, 0))
+    monkeypatch.setitem(PROFILES, "quick", Profile(300, 10, 20, 0))
     result = diff("model", "model:2.1.0", "--json", "d.json", "--max-differences", "1")
     assert result.code == 1, result
     assert "DIFFERS decision" in result.out
