@@ -63,9 +63,7 @@ def test_a_pipeline_has_one_more_decision_in_flight_and_a_request_decodes_in_tur
 
 
 @pytest.mark.parametrize(("stages", "prompts", "changes", "expected"), RUNS)
-def test_a_step_without_a_decision_does_not_count_as_rest(
-    vllm, stages, prompts, changes, expected
-):
+def test_a_step_without_a_decision_does_not_count_as_rest(vllm, stages, prompts, changes, expected):
     if vllm.version == RELEASES[0]:
         pytest.skip("no second model runner")
     steps = len(expected.split())
