@@ -86,7 +86,7 @@ SHAPES: Mapping[str, Shape] = {
         returns_after=600,
     ),
     "loose": Shape((12, 24), (1, 4), (0, 9), (1, 1500), (1, 60), shared=75, aborted=10),
-    "full": Shape((300, 420), (80, 160), (0, 1), (1, 60), (8, 32), long_prompts=100, common=80),
+    "full": Shape((300, 420), (80, 160), (0, 1), (1, 60), (8, 32), long_prompts=100, common=25),
     "scarce": Shape(
         *((24, 48), (1, 6), (0, 9), (1, 100), (1, 40)), shared=75, aborted=15, sixteenths=True
     ),

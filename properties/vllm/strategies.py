@@ -196,7 +196,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "loose": _PUBLISHED | {"max_model_len": (8192,), "enable_chunked_prefill": (True, True, False)},
     "full": {
         **{"max_num_seqs": (256, 512), "max_num_batched_tokens": (8192, 2048)},
-        **{"max_model_len": (16_384,), "num_blocks": (1500, None), "policy": ("fcfs", "priority")},
+        **{"max_model_len": (16_384,), "num_blocks": (None, 1000), "policy": ("fcfs", "priority")},
         "watermark": (0.0, 0.25),
     },
     "scarce": {

@@ -21,7 +21,8 @@ FIXED = frozenset(
 )
 MOVES = frozenset(
     {
-        *("started", "prefilled", "preemptions", "regenerated", "recompute_from", "began"),
+        *("started", "prefilled", "preemptions", "regenerated", "recompute_from"),
+        *("began", "began_at"),
         *("prefix_hit", "paused", "unstarted", "ongoing", "decoding", "running"),
         "between_turns",
     }

@@ -101,7 +101,6 @@ def test_each_shape_has_what_it_is_named_for():
     assert max(again.values()) > 2
     assert packed.config["policy"] == "fcfs"
     assert len(full.requests) > full.config["max_num_seqs"] > 255
-    assert sum(request.prompt[0][0] == "r0" for request in full.requests) > 200
     streams = [stream for request in scarce.requests for stream, _ in request.prompt]
     assert len(set(streams)) < len(streams)
 

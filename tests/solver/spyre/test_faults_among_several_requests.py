@@ -124,3 +124,10 @@ def test_a_batch_that_is_not_compared_while_others_pause_is_refuted():
     skips = "    if len(state.paused) > 1 and len(state.decoding) > 1:\n        return state\n"
     lemma = "resumed_requests_fit_2_2"
     assert status(lemma, [(PAUSING, line, skips + line)], "2.5.2", pausing=True)[0] == "refuted"
+
+
+@pytest.mark.slow
+def test_a_decode_step_of_seventeen_requests_that_adds_another_is_not_proven():
+    line = "    running = (*grown, *prefilling)\n"
+    adds = "    if len(grown) == 17:\n        grown = [*state.running]\n"
+    assert status(f"{RUNS}_5", [(FORWARD, line, adds + line)])[0] != "proven"
