@@ -483,10 +483,10 @@ def round_may_end(history: VllmRun, request: VllmRequestHistory) -> bool:
     (V1-R24)."""
     if not loads.meet_decisions(history.config) or history.config["num_blocks"] is None:
         return False
-    if most_new_blocks(history, request) > 0:
+    held, slots = request.held_tokens, most_slots(history, request)
+    if blocks_for(history, slots) > blocks_for(history, held):
         return True
-    slots = most_slots(history, request)
-    return groups.begins_a_block(history.config, request.held_tokens, slots)
+    return groups.begins_a_block(history.config, held, slots)
 
 
 def names(requests: Iterable[VllmRequestHistory]) -> str:

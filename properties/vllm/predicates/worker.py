@@ -10,12 +10,11 @@ from typing import Any
 
 from ....model.observation import Sent, Step
 from ...rules.predicate import Predicate
-from ..history import speculation
+from ..history import in_flight, speculation
 from ..history.groups import NULL_BLOCK
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun, encoded, state_of, worker_after
 from ..history.worker import Tables, without_dropped
-from .decision import since
 
 NOTHING = Sent(computed={})
 
@@ -233,8 +232,7 @@ def placeholder_stays(history: VllmRun, step: Step) -> str | None:
 def _with_drafts(history: VllmRun) -> Collection[str]:
     """Return the requests whose drafts the worker has. The first model runner has only those of the
     last decision. Since 0.25.0, it takes a placeholder that it cannot replace for a wrong draft."""
-    last = speculation.stages(history.config) == 1 and not speculation.has_v2_runner(history.config)
-    if last and history.revision not in since("0.25"):
+    if in_flight.loses_drafts(history):
         return state_of(history).proposed
     return state_of(history).worker.keys()
 
