@@ -2,8 +2,8 @@
 
 `scheduler.step` runs on symbols unchanged: decide, compute, aborts, complete. The state has a given
 number of decoding requests, one request anywhere in its prompt, and any number of waiting requests,
-of which two are known. The last of five decoding requests stands for any number of requests: each
-loop visits five, and `len` may return any number from five on (`loop_lemmas` explains why five are
+of which two are known. One of five decoding requests stands for any number of requests: each loop
+visits five, and `len` may return any number from five on (`loop_lemmas` explains why five are
 enough).
 
 Nothing here reads block numbers, so the functions that find, take and return blocks are stubbed,

@@ -1,7 +1,7 @@
-"""Runs the scheduler's own step on symbols, with a given number of decoding requests, and states
-claims about it.
+"""Runs the scheduler's own step on symbols, with a given number of decoding requests.
 
-`step_lemmas` explains what is proven, and which parts of the step are stubbed.
+`step_lemmas` explains what is proven, and which parts of the step are stubbed; `step_claims` states
+the claims.
 """
 
 from collections.abc import Callable, Iterator
@@ -62,7 +62,7 @@ from .symbolic_state import (
 
 FEW = 1  # with up to this many decoding requests, any request may be aborted within the step
 FEW_PAUSED = 2  # with more decoding and paused requests, none ends early or is aborted
-ENDING = 2  # of the largest batch in which any end, this many may each end; the others together
+ENDING = 2  # with MANY requests, this many may each end in the step; the others end together
 
 
 class Step:
@@ -127,7 +127,9 @@ class Step:
         if self.size > MANY:
             self.numbers.facts.append(generated + 1 < new.ends)
         elif number >= ENDING and self.size == MANY:
-            self.numbers.facts.append((generated + 1 == new.ends) == boolean("the others end"))
+            together, early = boolean("the others end"), boolean("the others end early")
+            self.numbers.facts.append((generated + 1 == new.ends) == together)
+            self.numbers.facts.append((new.ends < new.tokens) == early)
         return new._replace(generated=generated, computed=new.prompt + generated - 1)
 
     def _prefilling(self) -> Lengths:

@@ -58,11 +58,11 @@ def test_the_hit_of_a_request_in_its_prefill_may_have_grown():
 @pytest.mark.nightly  # more than a minute
 def test_four_requests_may_end_or_stay_in_four_ways():
     of_kinds = (
-        "    ends = [one.output_len < one.max_tokens for one in leaving]\n"
+        "    ends = [request.output_len < request.max_tokens for request in leaving]\n"
         "    stays = [\n"
-        "        one.output_len < one.max_tokens\n"
-        "        for one in running\n"
-        "        if 0 < one.generated < one.output_len\n"
+        "        request.output_len < request.max_tokens\n"
+        "        for request in running\n"
+        "        if 0 < request.generated < request.output_len\n"
         "    ]\n"
         "    if True in ends and False in ends and True in stays and False in stays:\n"
         "        leaving = []\n"
@@ -76,7 +76,7 @@ def test_any_number_of_requests_may_have_room_in_their_last_block():
     line = "    for request in running:\n"
     roomy = (
         "    roomy = [\n"
-        "        one for one in state.running if len(one.blocks) * block > one.computed\n"
+        "        r for r in state.running if len(r.blocks) * block > r.computed\n"
         "    ]\n"
     )
     line = "    grown: list[Sequence] = []\n"
@@ -124,10 +124,3 @@ def test_a_batch_that_is_not_compared_while_others_pause_is_refuted():
     skips = "    if len(state.paused) > 1 and len(state.decoding) > 1:\n        return state\n"
     lemma = "resumed_requests_fit_2_2"
     assert status(lemma, [(PAUSING, line, skips + line)], "2.5.2", pausing=True)[0] == "refuted"
-
-
-@pytest.mark.slow
-def test_a_decode_step_of_seventeen_requests_that_adds_another_is_not_proven():
-    line = "    running = (*grown, *prefilling)\n"
-    adds = "    if len(grown) == 17:\n        grown = [*state.running]\n"
-    assert status(f"{RUNS}_5", [(FORWARD, line, adds + line)])[0] != "proven"

@@ -327,6 +327,12 @@ def test_a_seventh_member_that_is_left_out_is_refuted(monkeypatch):
             ),
             marks=pytest.mark.slow,
         ),
+        pytest.param(
+            *(forward, "compute_decode", "    running = (*grown, *prefilling)"),
+            "    if len(grown) == 17:\n        grown = [*state.running]\n",
+            "decoding_requests_run_together_5",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_fault_for_lists_of_one_length_is_refuted(
