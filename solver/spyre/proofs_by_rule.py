@@ -102,11 +102,11 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
 def proven_for(rule: str, setting: Setting, block: int | None) -> str:
     """Return a description of the cases that the lemmas cover together. Nothing else is proven."""
     settles = setting.pauses and rule == LIMIT
-    decode = "up to 2 requests that decode and 2 that are paused"
-    decode = decode if settles else f"0 to {MANY} or {LARGE} requests that decode"
+    few = "0 to 3 requests that decode or are paused, at most 2 of each"
+    few = few if settles else f"0 to {MANY} or {LARGE} requests that decode"
     requests = (
-        f"every number of steps, with {decode}, and 2 that wait (that these stand for any number "
-        "of requests is an argument about the code's loops, and not a lemma)"
+        f"every number of steps, with {few}, and 2 that wait (that these stand for any number of "
+        "requests is an argument about the code's loops, and not a lemma)"
     )
     room = "" if settles or setting.interleave else ", if the pool has room for every prompt"
     return f"{requests}{room}, the code in {_sizes(setting, block)}"
