@@ -40,7 +40,7 @@ def command(
         typer.Option(
             "--prove",
             help="prove that no counterexample exists, and state the limits of the proof. --param "
-            "block_size=any proves it for blocks of any size",
+            "block_size=any proves the arithmetic for any block size; the code runs with one",
         ),
     ] = False,
     certificate: Annotated[

@@ -6,7 +6,7 @@ code. `merged` combines the paths into one term.
 """
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, NamedTuple, Self
@@ -19,6 +19,7 @@ from .terms import address, all_of
 
 FEW = 16  # the most values of a number that the code uses as an index
 MAX_PATHS = 256  # the most paths of a function whose paths are combined
+AT_ONCE = 64  # how many paths `holds_on` looks at before it asks whether the claim fails
 MOST_PATHS = 25_000  # the most paths of any function; the step itself has up to 10,000
 MAX_ANSWERS = 250  # the most branches on a path, since a loop bounded only by a symbol never ends
 
@@ -338,13 +339,51 @@ def paths(
 _NO_RESULT = object()
 
 
-def holds_on(numbers: Numbers, taken: Sequence[Path], claim: Callable[[Any], Any]) -> list[Any]:
-    """Return facts that have a solution if and only if the claim fails on some path."""
-    wrong = []
+class Once:
+    """Paths that are found once, as far as they are read, and can be iterated over many times."""
+
+    def __init__(self, found: Iterator[Path]) -> None:
+        self._rest, self._found = found, list[Path]()
+        self._error: Exception | None = None
+
+    def __iter__(self) -> Iterator[Path]:
+        at = 0
+        while True:
+            if at == len(self._found) and not self._find():
+                return
+            yield self._found[at]
+            at += 1
+
+    def _find(self) -> bool:
+        """Find another path. The error that ends the search is raised each time."""
+        if self._error is not None:
+            raise self._error
+        try:
+            self._found.append(next(self._rest))
+        except StopIteration:
+            return False
+        except Exception as error:
+            self._error = error
+            raise
+        return True
+
+
+def holds_on(numbers: Numbers, taken: Iterable[Path], claim: Callable[[Any], Any]) -> list[Any]:
+    """Return facts that have a solution if and only if the claim fails on some path.
+
+    If the claim fails on an early path, the later paths are left out: `taken` is not read to its
+    end.
+    """
+    wrong, asked = list[Any](), 0
     for path in taken:
         claimed = z3.simplify(all_of(claim(path.result)))
         if not z3.is_true(claimed):
             wrong.append(all_of(path.condition, z3.Not(claimed)))
+        if len(wrong) == asked + AT_ONCE:
+            if numbers.possible(z3.Or(wrong[asked:])):
+                wrong = wrong[asked:]
+                break
+            asked = len(wrong)
     return [*numbers.facts, z3.Or(wrong)]
 
 

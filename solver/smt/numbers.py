@@ -50,6 +50,13 @@ class Numbers:
         self._known = len(self.facts)
         return bool(self._solver.check(z3.Not(condition)) == z3.unsat)
 
+    def possible(self, condition: Any) -> bool:
+        """Return whether the condition can hold. Return False if Z3 gives up."""
+        solver = z3.Solver()
+        solver.set("rlimit", UNITS)
+        solver.add(self.facts)
+        return bool(solver.check(condition) == z3.sat)
+
     def split(
         self, number: Any, by: Any, most: int | None, *, signed: bool = False, positive: bool = True
     ) -> tuple[Any, Any]:

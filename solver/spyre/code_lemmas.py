@@ -103,7 +103,7 @@ def chunk_is_planned_as_in_lemmas(block: int, more: int) -> list[Any]:
         same = z3.And(start == plan.start, end == plan.end + more)
         return z3.And(same, padding == plan.padding, count == plan.chunks)
 
-    return holds_on(numbers, list(paths(numbers, code)), planned)
+    return holds_on(numbers, paths(numbers, code), planned)
 
 
 @lemma("The code uses the same part of a hit as the lemmas.", "spyre.documented.usable_blocks")
@@ -117,7 +117,7 @@ def usable_hit_is_as_in_lemmas(more: int) -> list[Any]:
         return bare(documented.usable_blocks(*arguments))
 
     usable = chunk_lemmas.usable_blocks(numbers, padding, hit, count, CHUNK_BLOCKS)
-    return holds_on(numbers, list(paths(numbers, code)), lambda taken: taken == usable + more)
+    return holds_on(numbers, paths(numbers, code), lambda taken: taken == usable + more)
 
 
 @lemma(
@@ -132,7 +132,7 @@ def last_chunk_is_as_in_lemmas(block: int, more: int) -> list[Any]:
         return documented.is_held_to_last_chunk(config_of(block), State(), request)
 
     last = plan.index == plan.chunks - 1 - more
-    return holds_on(numbers, list(paths(numbers, code)), lambda held: last == held)
+    return holds_on(numbers, paths(numbers, code), lambda held: last == held)
 
 
 @lemma(
@@ -180,7 +180,7 @@ def step_runs_planned_chunk(block: int, name: str, more: int) -> list[Any]:
             return z3.BoolVal(False)
         return z3.And(tokens == share, pad == plan.padding, computed == counted, covered == held)
 
-    return holds_on(numbers, list(paths(numbers, code)), follows)
+    return holds_on(numbers, paths(numbers, code), follows)
 
 
 class Joined(NamedTuple):
@@ -226,7 +226,7 @@ def constraint_is_as_in_lemmas(block: int, members: int, more: int) -> list[Any]
     fits = length_lemmas.passes(
         numbers, Lengths(block, None), current, joined.batch, joined.newcomer, longest + more
     )
-    return holds_on(numbers, list(paths(numbers, code)), lambda answer: fits == answer)
+    return holds_on(numbers, paths(numbers, code), lambda answer: fits == answer)
 
 
 @lemma(
@@ -245,7 +245,7 @@ def max_tkv_is_as_in_lemmas(block: int, more: int) -> list[Any]:
 
     tkv = length_lemmas.joint_tkv(numbers, Lengths(block, None), number, other) + more
     return holds_on(
-        numbers, list(paths(numbers, code)), lambda found: z3.And([tkv == own for own in found])
+        numbers, paths(numbers, code), lambda found: z3.And([tkv == own for own in found])
     )
 
 
@@ -276,7 +276,7 @@ def door_refuses_what_lemmas_assume(block: int, more: int) -> list[Any]:
     computed = prompt + tokens - 1
     held = blocks(numbers, Lengths(block, None), computed)
     passes = z3.And(computed + more <= longest, computed <= limit, held <= pool)
-    return holds_on(numbers, list(paths(numbers, code)), lambda let_in: passes == let_in)
+    return holds_on(numbers, paths(numbers, code), lambda let_in: passes == let_in)
 
 
 @lemma(
@@ -318,4 +318,4 @@ def step_obeys_length_constraint(block: int, unasked: int) -> list[Any]:
         chosen, last = result
         return z3.Or(z3.BoolVal(not (chosen and last)), says)
 
-    return holds_on(numbers, list(paths(numbers, code)), obeyed)
+    return holds_on(numbers, paths(numbers, code), obeyed)

@@ -105,7 +105,7 @@ def step_keeps_fair_order(decoding: int, paused: int, longest: str, none_paused:
             ok = ok and all(order.index(name) < order.index(other) for other in behind)
         return z3.BoolVal(ok and not (none_paused and still))
 
-    return holds_on(numbers, list(paths(numbers, code)), fair)
+    return holds_on(numbers, paths(numbers, code), fair)
 
 
 def _run_without_blocks(config: SpyreConfig, state: State, decision: Any) -> Any:
@@ -167,7 +167,7 @@ def code_starts_newcomer_behind_paused(running: int, paused: int, more: int) -> 
         ahead = all(order.index(name) < order.index("new") for name in waiting)
         return z3.And(z3.BoolVal(ahead), count + 1 + more <= slots)
 
-    return holds_on(numbers, list(paths(numbers, code)), behind)
+    return holds_on(numbers, paths(numbers, code), behind)
 
 
 @lemma(
@@ -183,4 +183,4 @@ def code_keeps_lone_request(more: int) -> list[Any]:
         config = config_of(BLOCK, max_batch_tkv=run.number(limit))
         return release_2_5_2.fits_limit(config, [make_request(run, "0", computed=computed)])
 
-    return holds_on(numbers, list(paths(numbers, code)), z3.BoolVal)
+    return holds_on(numbers, paths(numbers, code), z3.BoolVal)

@@ -187,7 +187,7 @@ def walk_accepts_only_what_fits(beyond: int) -> list[Any]:
         accepted = {True: z3.BoolVal(True), None: is_active, False: z3.BoolVal(False)}[answer]
         return z3.Implies(accepted, active * (tkv + beyond) <= limit)
 
-    return holds_on(numbers, list(paths(numbers, code)), fits)
+    return holds_on(numbers, paths(numbers, code), fits)
 
 
 class ArrivingRequest(NamedTuple):
@@ -258,4 +258,4 @@ def decode_step_adds_one_token(more: int) -> list[Any]:
         same_length = has + step + 1 == has_then + step + more
         return z3.And(same_length, (left >= step + 1) == (left_then >= step))
 
-    return holds_on(numbers, list(paths(numbers, code)), moved)
+    return holds_on(numbers, paths(numbers, code), moved)

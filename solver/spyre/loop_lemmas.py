@@ -122,13 +122,14 @@ EXPRESSIONS = {
 }
 
 
-def obligations(revision: Revision, check: Check, block: int) -> list[Obligation]:
-    """Return the lemmas for a revision with this volumetric check. `block` is in tokens."""
+def obligations(revision: Revision, check: Check, block: int, chunk: int) -> list[Obligation]:
+    """Return the lemmas for a revision with this volumetric check. `block` and `chunk` are in
+    tokens."""
     revision = replace(revision, volume_check=check)
     return [
         code_does_only_what_is_defined(revision),
         walk_goes_on_as_with_the_rest(),
-        leaving_only_removes(revision),
+        leaving_only_removes(StepConfiguration(revision, block=block, chunk=chunk)),
         each_turn_counts_its_request(block),
     ]
 
@@ -218,14 +219,14 @@ def walk_goes_on_as_with_the_rest(more: int) -> list[Any]:
         pairs = zip(both[1], rest[0], strict=True)
         return z3.And([value == other + more for value, other in pairs])
 
-    return holds_on(numbers, list(paths(numbers, code, quick=True)), same)
+    return holds_on(numbers, paths(numbers, code, quick=True), same)
 
 
 @lemma("Removing an ended request changes neither the other requests nor the tkvs.")
-def leaving_only_removes(revision: Revision, more: int) -> list[Any]:
+def leaving_only_removes(configuration: StepConfiguration, more: int) -> list[Any]:
     """Claim, for one iteration of the loop in `scheduler.complete` and any state, that a request
     that leaves is only removed."""
-    step = Step(StepConfiguration(revision), MANY)
+    step, revision = Step(configuration, MANY), configuration.revision
     turn = body_of(scheduler, "complete")
 
     def code(run: SymbolicRun) -> Any:
@@ -250,7 +251,7 @@ def leaving_only_removes(revision: Revision, more: int) -> list[Any]:
             claims += [same, untouched, bare(after.tkv) == bare(before.tkv) + more]
         return z3.And(claims)
 
-    return holds_on(step.numbers, list(paths(step.numbers, code, quick=True)), lambda claim: claim)
+    return holds_on(step.numbers, paths(step.numbers, code, quick=True), lambda claim: claim)
 
 
 @lemma("After each request that is checked, all requests kept so far fit together.")
@@ -284,7 +285,7 @@ def kept_requests_fit_after_each_turn(all_asked: int) -> list[Any]:
         answers_about_kept = [answer for batch, answer in answers if batch == stay]
         return z3.Or(answers_about_kept) if stay else z3.BoolVal(True)
 
-    return holds_on(numbers, list(paths(numbers, code)), fit_together)
+    return holds_on(numbers, paths(numbers, code), fit_together)
 
 
 def decoding(run: SymbolicRun, name: str) -> Sequence:
@@ -358,4 +359,4 @@ def each_turn_counts_its_request(block: int, more: int) -> list[Any]:
             ),
         )
 
-    return holds_on(numbers, list(paths(numbers, code, quick=True)), right)
+    return holds_on(numbers, paths(numbers, code, quick=True), right)

@@ -92,8 +92,8 @@ def few(revision: Revision, block: int = BLOCK, chunk: int = 8 * BLOCK) -> list[
         kept_requests_fit_after_each_turn(),
         *(about(step) for step in steps for about in (decoding_requests_were_kept, keeps_order)),
         *(resumed_requests_fit(SettlingStep(configuration, *batch)) for batch in MORE),
-        chosen_request_prefills_or_waits(revision),
-        *between_steps(revision),
+        chosen_request_prefills_or_waits(configuration),
+        *between_steps(configuration),
         *(limit_is_compared_with_next_step(size, block) for size in (*FEW, None)),
     ]
 
@@ -261,7 +261,7 @@ def no_tkv_exceeds_compared_tkv(block: int, less: int) -> list[Any]:
     def code(run: SymbolicRun) -> Any:
         return bare(documented.rectangle_tkv(run.number(longest), run.number(filled), block))
 
-    return holds_on(numbers, list(paths(numbers, code)), lambda compared: own <= compared - less)
+    return holds_on(numbers, paths(numbers, code), lambda compared: own <= compared - less)
 
 
 @lemma(
@@ -308,18 +308,18 @@ def resumed_requests_fit(step: SettlingStep, more: int) -> list[Any]:
         ids = {request.id for request in decoding}
         return any_of(not ids, *_fits_as_it_is(step, more, ids, compared))
 
-    return holds_on(step.numbers, list(paths(step.numbers, code, quick=True)), fit)
+    return holds_on(step.numbers, paths(step.numbers, code, quick=True), fit)
 
 
 @lemma(
     "If a request is in its prefill, a step chooses it; otherwise, it chooses a waiting request or "
     "none."
 )
-def chosen_request_prefills_or_waits(revision: Revision, ignored: int) -> list[Any]:
+def chosen_request_prefills_or_waits(configuration: StepConfiguration, ignored: int) -> list[Any]:
     """Claim that the release's `candidate`, whatever the constraints answer, chooses the request in
     its prefill or, if there is none, a waiting request or none. With `ignored`, the claim leaves
     out the request in its prefill."""
-    step = SettlingStep(StepConfiguration(revision), 1, 0)
+    step, revision = SettlingStep(configuration, 1, 0), configuration.revision
 
     def code(run: SymbolicRun) -> Any:
         def any_answer(name: str) -> Callable[..., bool]:
@@ -333,7 +333,7 @@ def chosen_request_prefills_or_waits(revision: Revision, ignored: int) -> list[A
         choice = [*state.waiting] if ongoing is None else [ongoing]
         return z3.BoolVal(chosen is None or any(chosen is request for request in choice))
 
-    return holds_on(step.numbers, list(paths(step.numbers, code, quick=True)), lambda holds: holds)
+    return holds_on(step.numbers, paths(step.numbers, code, quick=True), lambda holds: holds)
 
 
 def _were_kept(step: SettlingStep, more: int, stepped: Stepped) -> Any:

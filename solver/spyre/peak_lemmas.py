@@ -170,7 +170,7 @@ def lone_newcomer_must_fit(check: str, block: int, more: int) -> list[Any]:
 
 @lemma(
     "At each end, the check compares all active requests, the newcomer and the decoding ones "
-    "({size}), with the limit, and refuses for no other reason.",
+    "({size}), with the limit, and refuses only for a volume of active requests.",
     name="check_compares_each_end_{size}",
 )
 def check_compares_each_end(check: str, size: int, block: int, more: int) -> list[Any]:
@@ -244,7 +244,10 @@ def check_compares_each_end(check: str, size: int, block: int, more: int) -> lis
         if not accepted:
             counts = zip(calls, counted, strict=True)
             no_more = [number <= count - more for (*_, number), count in counts]
-            return z3.And(z3.Or(beyond), *no_more)
+            among = [
+                z3.And(over, is_of_active(call)) for call, over in zip(calls, beyond, strict=True)
+            ]
+            return z3.And(z3.Or(among), *no_more)
         compared = [
             z3.Implies(
                 z3.And(end > 0, end <= ends[0]),
@@ -258,6 +261,18 @@ def check_compares_each_end(check: str, size: int, block: int, more: int) -> lis
             for end in ends
         ]
         return z3.And(compared)
+
+    def is_of_active(call: tuple[Any, list[Any], Any, Any]) -> Any:
+        """Return whether the numbers of a call are those of some requests active at its end."""
+        longest, offsets, call_at, _ = call
+        active = [end >= call_at for end in ends]
+
+        def some(number: Any, numbers_of: list[Any]) -> Any:
+            same = [number == other for other in numbers_of]
+            return z3.Or([z3.And(*both) for both in zip(active, same, strict=True)])
+
+        due = z3.Or([z3.And(call_at == end, end > 0, end <= ends[0]) for end in ends])
+        return z3.And(due, some(longest, tokens), *(some(each, offsets_of) for each in offsets))
 
     def is_about(call: tuple[Any, list[Any], Any, Any], end: Any) -> Any:
         longest, offsets, call_at, _ = call
@@ -281,7 +296,7 @@ def check_compares_each_end(check: str, size: int, block: int, more: int) -> lis
             ),
         )
 
-    return holds_on(numbers, list(paths(numbers, code, quick=True)), right)
+    return holds_on(numbers, paths(numbers, code, quick=True), right)
 
 
 class Offsets(SymbolicLength):
@@ -340,7 +355,7 @@ def nearest_offsets_are_found(block: int, more: int) -> list[Any]:
         ]
         return z3.Implies(facts, z3.And(sides, *are_offsets))
 
-    return holds_on(numbers, list(paths(numbers, code)), right)
+    return holds_on(numbers, paths(numbers, code), right)
 
 
 @lemma("For each end, the check uses the two offsets nearest to its position.")
@@ -371,7 +386,7 @@ def check_uses_nearest_offsets(block: int, more: int) -> list[Any]:
         right = [z3.And(own, at == turn) for (own, at), turn in zip(asked, turns, strict=True)]
         return z3.And(answer == parts + more, *right)
 
-    return holds_on(numbers, list(paths(numbers, code)), same)
+    return holds_on(numbers, paths(numbers, code), same)
 
 
 def _below(turn: Any, below: Any, offset: Any) -> Any:
@@ -469,4 +484,4 @@ def check_counts_longest_filled_blocks(block: int, less: int) -> list[Any]:
         return peak.filled_blocks(run.number(longest), [], run.number(ends), block)
 
     due = round_up(numbers, Lengths(block, None), longest + ends)
-    return holds_on(numbers, list(paths(numbers, code)), lambda most: most - less >= due)
+    return holds_on(numbers, paths(numbers, code), lambda most: most - less >= due)

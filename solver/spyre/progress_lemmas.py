@@ -134,7 +134,7 @@ def waiting_request_prevents_idling(revision: Revision, none_there: int) -> list
         )
         return revision.decide(config, revision, state)[1].kind
 
-    return holds_on(numbers, list(paths(numbers, code)), lambda kind: z3.BoolVal(kind != "idle"))
+    return holds_on(numbers, paths(numbers, code), lambda kind: z3.BoolVal(kind != "idle"))
 
 
 @lemma(
@@ -176,7 +176,7 @@ def only_first_in_line_starts(revision: Revision, second: int) -> list[Any]:
         decision = checked.decide(config, checked, state)[1]
         return decision.kind == "prefill" and decision.members[0].id != ("2" if busy else "0")
 
-    return holds_on(numbers, list(paths(numbers, code)), lambda passed: z3.BoolVal(not passed))
+    return holds_on(numbers, paths(numbers, code), lambda passed: z3.BoolVal(not passed))
 
 
 @lemma("A decode step leaves a request one decode step fewer.", "spyre.scheduler.complete")
@@ -203,7 +203,7 @@ def decode_step_brings_end_nearer(revision: Revision, more: int) -> list[Any]:
     def fewer(remaining: list[Any]) -> Any:
         return z3.And([z3.And(after >= 1, after <= left - 1 - more) for after in remaining])
 
-    return holds_on(numbers, list(paths(numbers, code)), fewer)
+    return holds_on(numbers, paths(numbers, code), fewer)
 
 
 @lemma("A chunk leaves its request exactly one chunk fewer.", "spyre.documented.next_chunk")
@@ -225,7 +225,7 @@ def chunk_brings_decoding_nearer(revision: Revision, more: int) -> list[Any]:
         before, after, ends = result
         return z3.And(after == before - 1 - more, ends or after >= 1)
 
-    return holds_on(numbers, list(paths(numbers, code)), fewer)
+    return holds_on(numbers, paths(numbers, code), fewer)
 
 
 @lemma("Each step in which the first in line does not start lowers the rank.")
@@ -256,7 +256,7 @@ def first_in_line_starts_at_rank_zero(revision: Revision, beside: int) -> list[A
         state = State(waiting=(waits,), running=(member,) if decodes else ())
         return [member.id for member in revision.decide(config, revision, state)[1].members]
 
-    return holds_on(numbers, list(paths(numbers, code)), lambda ids: z3.BoolVal(ids == ["1"]))
+    return holds_on(numbers, paths(numbers, code), lambda ids: z3.BoolVal(ids == ["1"]))
 
 
 @lemma("No rank exceeds the chunks of max_model_len plus twice its tokens.")

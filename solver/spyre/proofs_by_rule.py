@@ -53,12 +53,12 @@ def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
     revision = REVISIONS[setting.revision]
     pauses = "paused" in revision.shows
     check = CHECKS.get(setting.formula) or _check(setting)
-    alike = Group(
-        "what the code does, and its loops over any number of requests",
-        loop_lemmas.obligations(revision, check, block or setting.block),
-    )
     tokens = block or setting.block
     chunk = setting.chunk if setting.chunk % tokens == 0 else 8 * tokens
+    alike = Group(
+        "what the code does, and its loops over any number of requests",
+        loop_lemmas.obligations(revision, check, tokens, chunk),
+    )
     of_tokens = f"blocks of {tokens}"
     any_number = f"any number of requests ({of_tokens})"
     sizes = _sizes(setting, block)

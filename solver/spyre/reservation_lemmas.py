@@ -355,7 +355,7 @@ def step_keeps_promises_covered(block: int, name: str, kind: str, more: int) -> 
         return _after(after)
 
     return holds_on(
-        numbers, list(paths(numbers, code)), _promises_covered(numbers, block, last_token, holders)
+        numbers, paths(numbers, code), _promises_covered(numbers, block, last_token, holders)
     )
 
 
@@ -405,4 +405,4 @@ def code_keeps_promises_covered_at_abort(block: int, name: str, more: int) -> li
         return _after(after)
 
     claim = _promises_covered(numbers, block, last_token, holders)
-    return holds_on(numbers, list(paths(numbers, code)), claim)
+    return holds_on(numbers, paths(numbers, code), claim)

@@ -111,7 +111,7 @@ def obligations(
     tkvs = [lemma for size in sizes if size for lemma in no_tkvs_are_short(block, size)]
     # cvc5 gives up on a larger batch.
     tkvs += [no_tkv_is_long(block, size) for size in sizes if 0 < size <= MANY]
-    return [*tkvs, *lemmas, *between_steps(configuration.revision)]
+    return [*tkvs, *lemmas, *between_steps(configuration)]
 
 
 def with_short_chunks(configuration: StepConfiguration) -> list[Obligation]:
@@ -127,13 +127,13 @@ def _decoding(size: int) -> str:
     return f"{size or 'no'} decoding request{'s' * (size > 1)}{counted}"
 
 
-def between_steps(revision: Revision) -> list[Obligation]:
+def between_steps(configuration: StepConfiguration) -> list[Obligation]:
     """Return the lemmas on the initial state, on arrivals, and on aborts, including aborts within a
     step."""
     return [
-        model_decides_by_its_revision(revision),
-        *(abort_only_removes(revision, size) for size in SIZES[:-1]),
-        *(arrival_waits_uncomputed(revision, size) for size in SIZES[:-1]),
+        model_decides_by_its_revision(configuration.revision),
+        *(abort_only_removes(configuration, size) for size in SIZES[:-1]),
+        *(arrival_waits_uncomputed(configuration, size) for size in SIZES[:-1]),
     ]
 
 
@@ -185,7 +185,7 @@ def no_tkv_is_short(
         pairs = [*zip(lengths, own, strict=True)][compared]
         return all_of([all_of(batch >= has + more, tkv >= has) for has, tkv in pairs])
 
-    return holds_on(numbers, list(paths(numbers, code, quick=True)), covers)
+    return holds_on(numbers, paths(numbers, code, quick=True), covers)
 
 
 @lemma(
@@ -211,7 +211,7 @@ def no_tkv_is_long(block: int, size: int, more: int) -> list[Any]:
         reached = any_of([batch + more <= tkv for tkv in own])
         return all_of(batch + more <= most * block, reached)
 
-    return holds_on(numbers, list(paths(numbers, code, quick=True)), is_needed)
+    return holds_on(numbers, paths(numbers, code, quick=True), is_needed)
 
 
 @lemma(
@@ -219,8 +219,8 @@ def no_tkv_is_long(block: int, size: int, more: int) -> list[Any]:
     "kind of the last step as they were.",
     name="abort_only_removes_{size}",
 )
-def abort_only_removes(revision: Revision, size: int, more: int) -> list[Any]:
-    configuration = StepConfiguration(revision)
+def abort_only_removes(configuration: StepConfiguration, size: int, more: int) -> list[Any]:
+    revision = configuration.revision
     step = Step(configuration, size, pauses=configuration.pauses)
 
     def code(run: SymbolicRun) -> Any:
@@ -240,7 +240,7 @@ def abort_only_removes(revision: Revision, size: int, more: int) -> list[Any]:
                 claims.append(_without(inside, after, name, more))
         return all_of(claims)
 
-    return holds_on(step.numbers, list(paths(step.numbers, code, quick=True)), lambda claim: claim)
+    return holds_on(step.numbers, paths(step.numbers, code, quick=True), lambda claim: claim)
 
 
 def _without(before: State, after: State, name: str, more: int) -> Any:
@@ -295,7 +295,7 @@ def model_decides_by_its_revision(revision: Revision, more: int) -> list[Any]:
         as_written = made.config is config and read == [True]
         return type(made) is SpyreModel and as_written and made.revision is expected
 
-    return holds_on(numbers, list(paths(numbers, code)), z3.BoolVal)
+    return holds_on(numbers, paths(numbers, code), z3.BoolVal)
 
 
 @lemma(
@@ -303,8 +303,8 @@ def model_decides_by_its_revision(revision: Revision, more: int) -> list[Any]:
     "they were.",
     name="arrival_waits_uncomputed_{size}",
 )
-def arrival_waits_uncomputed(revision: Revision, size: int, more: int) -> list[Any]:
-    configuration = StepConfiguration(revision)
+def arrival_waits_uncomputed(configuration: StepConfiguration, size: int, more: int) -> list[Any]:
+    revision = configuration.revision
     step = Step(configuration, size, pauses=configuration.pauses)
     new = step.newcomers["w1"]
 
@@ -336,7 +336,7 @@ def arrival_waits_uncomputed(revision: Revision, size: int, more: int) -> list[A
             last.blocks == (),
         )
 
-    return holds_on(step.numbers, list(paths(step.numbers, code, quick=True)), lambda claim: claim)
+    return holds_on(step.numbers, paths(step.numbers, code, quick=True), lambda claim: claim)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ the claims.
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import count
 from typing import Any, cast
 
@@ -27,7 +27,7 @@ from ...model.spyre.revision import Revision
 from ...model.spyre.state import Sequence as Request
 from ...model.spyre.state import State
 from ..smt.execution import (
-    Path,
+    Once,
     Queue,
     SymbolicLength,
     SymbolicRun,
@@ -93,6 +93,7 @@ class Step:
         self.hit_by_now = length(numbers, "hit by now", 0)
         numbers.facts.append(self.hit_by_now * configuration.block < self.ongoing.prompt)
         self.tkv, self.runner_tkv = (length(numbers, name, 0) for name in ("tkv", "runner_tkv"))
+        self.paths = Once(paths(numbers, self._code, quick=True))
         self.was_prefill, self.prefills = boolean("was_prefill"), boolean("prefills")
         # A paused request may be longer than the tkv.
         if configuration.remembers and not pauses:
@@ -104,10 +105,6 @@ class Step:
     @property
     def newcomers(self) -> dict[str, Lengths]:
         return {"p": self.ongoing, "w0": self.waiting[0], "w1": self.waiting[1]}
-
-    @cached_property
-    def paths(self) -> list[Path]:
-        return list(paths(self.numbers, self._code, quick=True))
 
     def _new(self) -> Lengths:
         numbers, block = self.numbers, self.configuration.block

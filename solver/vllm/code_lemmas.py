@@ -106,7 +106,7 @@ def share_is_computed_as_in_lemmas(more: int) -> list[Any]:
         same = share == symbols.clamp(behind, threshold, left) + more
         return z3.And(same, cap == symbols.capped(behind, threshold))
 
-    return holds_on(numbers, list(paths(numbers, code)), as_in_lemmas)
+    return holds_on(numbers, paths(numbers, code), as_in_lemmas)
 
 
 def _config(**keys: Any) -> VllmConfig:
@@ -149,7 +149,7 @@ def door_refuses_what_lemmas_assume(block: int, more: int) -> list[Any]:
         blocks(numbers, block, computed) <= pool,
         z3.Or(chunks, computed <= budget),
     )
-    return holds_on(numbers, list(paths(numbers, code)), lambda let_in: passes == let_in)
+    return holds_on(numbers, paths(numbers, code), lambda let_in: passes == let_in)
 
 
 @lemma(
@@ -209,7 +209,7 @@ def admission_decides_as_in_lemmas(block: int, hit: int, idle: int, more: int) -
         held, left = result
         return z3.And(passes, held == first, left == free - idle - (first - hit))
 
-    return holds_on(numbers, list(paths(numbers, code)), as_in_lemmas)
+    return holds_on(numbers, paths(numbers, code), as_in_lemmas)
 
 
 @lemma(
@@ -258,7 +258,7 @@ def growth_decides_as_in_lemmas(block: int, held: int, more: int) -> list[Any]:
         has, free_after = result
         return z3.And(z3.Or(after <= held, fits), has == after, free_after == free - (after - held))
 
-    return holds_on(numbers, list(paths(numbers, code)), as_in_lemmas)
+    return holds_on(numbers, paths(numbers, code), as_in_lemmas)
 
 
 @lemma(

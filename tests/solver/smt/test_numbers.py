@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 from schedproof.model.pool import blocks_for
 from schedproof.model.spyre import documented
 from schedproof.solver.smt import obligation
-from schedproof.solver.smt.execution import TooManyPathsError, bare, holds_on, merged, paths
+from schedproof.solver.smt.execution import (
+    AT_ONCE,
+    Once,
+    Path,
+    TooManyPathsError,
+    UndecidedError,
+    bare,
+    holds_on,
+    merged,
+    paths,
+)
 from schedproof.solver.smt.numbers import Numbers, value_in
 from schedproof.solver.smt.obligation import Obligation, decide, decide_by_cvc5, discharge
 
@@ -332,3 +342,36 @@ def test_code_with_more_paths_than_can_be_followed_leaves_its_lemma_undecided(mo
     [lemma] = discharge([Obligation("few_are_counted", "Eight are counted.", facts, facts)])
     assert (lemma.status, lemma.by) == ("unknown", "none")
     assert "more than 20 paths" in lemma.sentence
+
+
+def test_paths_are_read_only_until_the_claim_fails():
+    numbers, read = Numbers(), []
+
+    def found():
+        for at in range(100 * AT_ONCE):
+            read.append(at)
+            yield Path(z3.BoolVal(True), at)
+
+    facts = holds_on(numbers, found(), lambda at: z3.Int("x") > at)
+    assert decide(facts)[0] == "sat"
+    assert len(read) == AT_ONCE
+
+
+def test_a_claim_that_fails_on_the_last_path_alone_fails():
+    found = [Path(z3.BoolVal(True), at) for at in range(AT_ONCE + 1)]
+    x = z3.Int("x")
+    facts = holds_on(Numbers(), found, lambda at: z3.Or(x < 0, x > at - at - 1))
+    assert decide(facts)[0] == "unsat"
+    facts = holds_on(Numbers(), found, lambda at: z3.Or(x < 0, x >= at - AT_ONCE + 1))
+    assert decide(facts)[0] == "sat"
+
+
+def test_paths_that_end_in_an_error_do_so_each_time_they_are_read():
+    def found():
+        yield Path(z3.BoolVal(True), 0)
+        raise UndecidedError("is not followed")
+
+    twice = Once(found())
+    for _ in range(2):
+        with pytest.raises(UndecidedError):
+            list(twice)

@@ -27,15 +27,18 @@ def changed(changes):
     return texts
 
 
-def status(name, changes, revision="sound", *, pausing=False):
+def status(name, changes, revision="sound", *, formula=None, block=64, pausing=False):
     """The status of a lemma, with changes of the model's texts by file."""
     texts = changed(changes)
     with imported_anew(texts):
         proofs = importlib.import_module("schedproof.solver.spyre.proofs_by_rule")
         sequences = importlib.import_module("schedproof.solver.spyre.admission_sequences")
-        formula = sequences.ADMITS_BY[revision]
-        setting = sequences.Setting(formula, 0, revision=revision, pausing=pausing)
-        groups = proofs.limit_lemmas("SPY-R07", setting, 64)
+        setting = sequences.Setting(
+            *(formula or sequences.ADMITS_BY[revision], 0, block, 8 * block),
+            revision=revision,
+            pausing=pausing,
+        )
+        groups = proofs.limit_lemmas("SPY-R07", setting, block)
         [lemma] = [lemma for group in groups for lemma in group.lemmas if lemma.name == name]
         discharge = importlib.import_module("schedproof.solver.smt.obligation").discharge
         [found] = discharge([lemma])

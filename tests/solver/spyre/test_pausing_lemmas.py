@@ -29,6 +29,7 @@ from schedproof.solver.spyre.pausing_lemmas import (
     obligations,
 )
 from schedproof.solver.spyre.starvation import Scale, starving
+from schedproof.solver.spyre.symbolic_state import StepConfiguration
 from schedproof.spec.catalogue import load
 
 
@@ -117,7 +118,9 @@ def test_a_paused_request_whose_abort_takes_another_along_is_refuted(name, monke
 
 def test_a_second_request_that_is_chosen_to_prefill_is_refuted():
     second = lambda config, revision, state: state.waiting[0] if state.waiting else None  # noqa: E731
-    chosen = chosen_request_prefills_or_waits(replace(RELEASE_2_5_2, candidate=second))
+    chosen = chosen_request_prefills_or_waits(
+        StepConfiguration(replace(RELEASE_2_5_2, candidate=second))
+    )
     assert [found.status for found in discharge([chosen])] == ["refuted"]
 
 

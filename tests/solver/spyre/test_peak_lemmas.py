@@ -12,6 +12,7 @@ from schedproof.solver.spyre.peak_lemmas import (
     no_tkv_exceeds_check,
     obligations,
 )
+from schedproof.tests.solver.spyre.test_hidden_faults import status
 
 
 @pytest.mark.slow
@@ -63,10 +64,8 @@ def test_a_check_that_says_more_or_less_than_can_come_is_refuted(
     monkeypatch, planted, largest_holds, reached_holds
 ):
     monkeypatch.setattr(peak, "largest_of_two", planted)
-    statuses = [
-        lemma.status for lemma in discharge([no_tkv_exceeds_check(64), check_value_is_reached(64)])
-    ]
-    assert [status != "refuted" for status in statuses] == [largest_holds, reached_holds]
+    lemmas = discharge([no_tkv_exceeds_check(64), check_value_is_reached(64)])
+    assert [lemma.status != "refuted" for lemma in lemmas] == [largest_holds, reached_holds]
 
 
 @pytest.mark.parametrize("name", ["next_below", "next_above"])
@@ -79,3 +78,15 @@ def test_an_offset_that_is_not_the_next_is_refuted(monkeypatch, name, place):
 def test_a_position_instead_of_an_offset_is_refuted(monkeypatch):
     monkeypatch.setattr(peak, "next_below", lambda offsets, turn: turn - 1)
     assert [found.status for found in discharge([nearest_offsets_are_found(64)])] == ["refuted"]
+
+
+def test_a_refusal_for_a_volume_that_no_batch_reaches_is_refuted():
+    """The limit is compared with the volume of all requests a block later, after the loop."""
+    line = "    return peak\n\n\ndef largest_tkv"
+    needless = (
+        "    if 0 < ends and all_requests[0][0] > newcomer.remaining:\n"
+        "        whole = largest(longest + block_size, offsets, ends, block_size)\n"
+        "        peak = max(peak, len(offsets) * whole)\n"
+    )
+    changes = [("spyre/peak.py", line, needless + line)]
+    assert status("check_compares_each_end_2", changes, formula="exact")[0] == "refuted"
