@@ -1,4 +1,4 @@
-"""`schedproof check contracts`: prove the models' arithmetic with CrossHair."""
+"""`schedproof check contracts`: prove the arithmetic of Spyre's model with CrossHair."""
 
 from typing import Annotated
 
@@ -12,7 +12,7 @@ from ..console.option_checks import at_least
 def command(
     what: Annotated[
         str,
-        typer.Argument(help="what to check: contracts (the models' arithmetic, with CrossHair)"),
+        typer.Argument(help="contracts (about the arithmetic of Spyre's model, with CrossHair)"),
     ],
     only: Annotated[
         list[str] | None,
@@ -24,7 +24,7 @@ def command(
         typer.Option(help="seconds after which a contract is inconclusive, at least 1"),
     ] = 20.0,
 ) -> None:
-    """Prove the arithmetic of the models, with a verdict per contract."""
+    """Prove the arithmetic of Spyre's model, with a verdict per contract."""
     if what != "contracts":
         raise InputError("WHAT", f"{what!r}; valid: contracts")
     at_least("--time-limit", time_limit, 1)

@@ -41,7 +41,7 @@ GROUPS = {
     },
     "Trust": {
         "rules": "list the rules of a system and what checks each",
-        "check": "prove the arithmetic of the models",
+        "check": "prove the arithmetic of Spyre's model",
     },
 }
 EXAMPLES = {

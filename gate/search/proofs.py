@@ -37,6 +37,13 @@ def blocks_of(block: int | None) -> str:
     return "blocks of any size" if block is None else f"blocks of {block}"
 
 
+def _sizes(block: int | None, lemmas: Sequence[Discharged]) -> str:
+    """Say for which block sizes the lemmas hold. Lemmas that run code always run it with one."""
+    if block is None and any(lemma.code for lemma in lemmas):
+        return " (arithmetic for blocks of any size, code for blocks of one size)"
+    return f" for {blocks_of(block)}"
+
+
 def read_number(value: str) -> int | None:
     return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else None
 
@@ -80,7 +87,7 @@ def run_proofs(
         proven = [lemma for lemma in lemmas if lemma.status == "proven"]
         failed = len(lemmas) - len(proven)
         codes = [INCONCLUSIVE if failed else CONFORMS]
-        say(f"{len(proven)} lemmas proven for {blocks_of(block)}, {failed} not")
+        say(f"{len(proven)} lemmas proven{_sizes(block, lemmas)}, {failed} not")
         for line in answer(proof, lemmas):
             say(line)
         if certificate is not None:

@@ -33,7 +33,7 @@ from .symbolic_state import StepConfiguration
 # it.
 LIMIT, JOIN = "SPY-R07", "SPY-R47"
 # How many decoding requests the step runs with, in words.
-DECODING = f"0 to {MANY} or {LARGE} decoding requests, {MANY} counted as any number"
+DECODING = f"up to {LARGE} decoding requests, as its name says; {MANY} count as any number"
 
 
 class Group(NamedTuple):

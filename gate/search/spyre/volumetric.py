@@ -293,7 +293,10 @@ def _report_worst(search: VolumeSearch, objective: Objective, known: Known) -> i
         if known.exact:
             none_there = "no safe request is refused" if objective == "waste" else "there is none"
             over = f"{setting.limit} is never exceeded"
-            search.say(f"proven: {over if objective == 'overshoot' else none_there}")
+            search.say(
+                f"proven for {setting.requests} requests, as they are encoded: "
+                f"{over if objective == 'overshoot' else none_there}"
+            )
         return PROVEN
     if objective == "waste":
         return _refusal(search, known)
@@ -433,8 +436,7 @@ def _configuration(setting: Setting) -> str:
     parts = [f"formula {setting.formula}"]
     if setting.revision != "sound":
         parts.append(f"revision {setting.revision}")
-    if not setting.interleave:
-        parts.append("no interleaving")
+    parts.append("interleaving" if setting.interleave else "no interleaving")
     if setting.pauses and not setting.pausing:
         parts.append("no pausing")
     return ", ".join(parts)

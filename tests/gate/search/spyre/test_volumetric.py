@@ -14,6 +14,7 @@ from schedproof.solver.smt import obligation
 from schedproof.solver.spyre.length_lemmas import Scale, idle_step, needless_wait
 from schedproof.solver.spyre.proofs_by_rule import PROOFS, limit_lemmas
 
+SIZES = "(arithmetic for blocks of any size, code for blocks of one size)"
 SMALLEST = [
     *("--param", "block_size=2", "--param", "chunk_size=2"),
     *("--param", "max_model_len=8", "--param", "max_batch_tkv=8"),
@@ -81,7 +82,7 @@ def test_a_counterexample_is_replayed_explained_and_written(run):
     assert result.code == 1, result
     lines = result.out.splitlines()
     assert lines[0] == (
-        "search SPY-R07, formula 2.1.0: "
+        "search SPY-R07, formula 2.1.0, interleaving: "
         "block_size 2, chunk_size 2, max_batch_tkv 8, max_model_len 8"
     )
     assert lines[1].startswith("no proof: covers_newcomer refuted: The term of the newcomer ")
@@ -123,7 +124,9 @@ def test_the_worst_volume_is_bisected_replayed_and_told(run):
     result = run("search", "SPY-R07", *words, *SMALLEST)
     assert result.code == 1, result
     lines = result.out.splitlines()
-    assert lines[0].startswith("worst overshoot of 2 requests, formula 2.1.0: block_size 2")
+    assert lines[0].startswith(
+        "worst overshoot of 2 requests, formula 2.1.0, interleaving: block_size 2"
+    )
     assert "12 is reached, 12 is never exceeded, after " in result.out
     assert lines[-1] == "worst of 2 requests: 4 tokens too many"
 
@@ -134,7 +137,7 @@ def test_a_sound_formula_is_never_beyond_the_limit(run):
     words = ["--maximize", "overshoot", "--param", "requests=2", *SMALLEST]
     result = run("search", "SPY-R07", *words)
     assert result.code == 0, result
-    assert result.out.endswith("proven: 8 is never exceeded\n")
+    assert result.out.endswith("proven for 2 requests, as they are encoded: 8 is never exceeded\n")
 
 
 def test_requests_that_always_fit_are_never_beyond_the_limit(run):
@@ -191,7 +194,8 @@ def test_the_exact_check_refuses_nobody_in_vain(run):
     words = ["--param", "formula=exact", "--param", "requests=2", *SMALLEST]
     result = run("search", "SPY-R07", "--maximize", "waste", *words)
     assert result.code == 0, result
-    assert result.out.endswith("proven: no safe request is refused\n")
+    end = "proven for 2 requests, as they are encoded: no safe request is refused\n"
+    assert result.out.endswith(end)
 
 
 OF_A_FEW = (
@@ -335,7 +339,7 @@ def test_a_formula_of_ones_own_that_cannot_be_read_is_one_line(run, tmp_path):
 def test_a_release_with_a_formula_of_its_own_is_searched_by_its_name(run):
     result = run("search", "SPY-R07", "--revision", "2.1.0", *SMALLEST)
     assert result.code == 1, result
-    assert result.out.startswith("search SPY-R07, formula 2.1.0, revision 2.1.2: block_size 2,")
+    assert result.out.startswith("search SPY-R07, formula 2.1.0, revision 2.1.2, interleaving: ")
     assert "\n  config:   spyre 2.1.2, " in result.out
     assert "--target model:2.1.0 --rule SPY-R07\n" in result.out
 
@@ -592,7 +596,7 @@ def test_a_rule_beside_the_volumetric_one_is_decided_by_lemmas_and_counterexampl
     assert lines[0] == "SPY-R50: Are more blocks ever promised than are free?"
     assert all(line.startswith("proven ") for line in lines[1:5])
     assert lines[5:7] == [
-        "4 lemmas proven for blocks of any size, 0 not",
+        f"4 lemmas proven {SIZES}, 0 not",
         "answer: No, on the model `sound` and on that of 2.5.2.",
     ]
     assert lines[7].startswith("  proven for the model's code: spyre.")
@@ -667,7 +671,7 @@ def test_a_rule_of_another_system_is_decided_by_the_lemmas_of_that_system(run):
     assert lines[0].startswith("V1-I2: Can a step compute more tokens than its budget, ")
     end = lines.index("answer: No.")
     assert all(line.startswith("proven ") for line in lines[1 : end - 1])
-    assert lines[end - 1] == f"{end - 2} lemmas proven for blocks of any size, 0 not"
+    assert lines[end - 1] == f"{end - 2} lemmas proven {SIZES}, 0 not"
 
 
 @pytest.mark.slow
