@@ -44,7 +44,8 @@ app = typer.Typer(
 
 Corpus = Annotated[Path, typer.Option("--corpus", help="the folder of the corpus")]
 RuleOption = Annotated[
-    list[str] | None, typer.Option("--rule", help="use only this rule; repeat it, or write A,B")
+    list[str] | None,
+    typer.Option("--rule", help="use only this rule; repeat the option or write A,B to add more"),
 ]
 EXPECTATIONS = ("holds", "violates")
 
@@ -62,8 +63,8 @@ def add(
         str,
         typer.Option(
             help=(
-                "holds: the rule must not be broken again; violates: the rule is known to be "
-                "broken by this scenario"
+                "holds: the rule must not be broken again; violates: this scenario is known to "
+                "break the rule"
             )
         ),
     ] = "holds",
@@ -206,7 +207,7 @@ def minimize(
 ) -> None:
     """Shrink entries without changing the failure.
 
-    An entry that breaks no rule on the target stays as it is, and the exit code is 3.
+    If an entry breaks no rule on the target, the entry is kept unchanged and the exit code is 3.
     """
     use_rules(extra_rules)
     spec = parse_target(target, path)

@@ -335,12 +335,9 @@ def judgeable(rules: Any, revision: str, observes: frozenset[str]) -> Remarks:
     for names, number in missing.most_common():
         if names:
             fields = "these fields" if "+" in names else "this field"
-            more = f"{_rules(number)} more could be judged if the target showed {fields}"
+            what = "rule" if number == 1 else "rules"
+            more = f"{number} more {what} could be judged if the target showed {fields}"
             yield Remark("note", names.replace("+", ", "), more)
-
-
-def _rules(number: int) -> str:
-    return f"{number} rule{'s' * (number != 1)}"
 
 
 def signatures(module: str) -> Remarks:
@@ -358,7 +355,7 @@ def signatures(module: str) -> Remarks:
         yield Remark(
             "note",
             "signatures",
-            "none to check; to have some checked, list them in RELIES_ON in the adapter",
+            "none to check; list the signatures that the adapter relies on in RELIES_ON",
         )
     elif compared is ...:
         last = (stderr.decode(errors="replace").strip().splitlines() or ["no answer"])[-1]
@@ -380,7 +377,7 @@ def _stop(target: Target, _: Scenario) -> None:
 
 
 BEFORE: Mapping[str, Callable[[Target, Scenario], None]] = {
-    "two equal runs": lambda _, __: None,
+    "two identical runs": lambda _, __: None,
     "start during a run": _half,
     "start after a stop": _stop,
 }

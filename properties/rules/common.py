@@ -383,7 +383,7 @@ def someone_is_left_out(history: RunHistory[Any], step: Step) -> bool:
 
 
 def reads_other_tokens(history: RunHistory[Any], step: Step) -> str | None:
-    """Every block that a request reads holds its own tokens (ALL-R11)."""
+    """Every block that a request reads holds that request's own tokens (ALL-R11)."""
     changes = history.cache_changes(step)
     return changes.conflict if changes is not None else None
 

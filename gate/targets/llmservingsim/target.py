@@ -344,9 +344,9 @@ class RadixEngine(Engine):
 
     @property
     def counts(self) -> bool:
-        """Whether the scheduler counts each request's computed tokens, including those of all
-        decisions. Release 1.0.0 does not count them, and with several pipeline stages the count
-        omits tokens in flight."""
+        """Whether the scheduler's count of a request's computed tokens includes all decisions.
+        Release 1.0.0 has no such count, and with several pipeline stages it omits tokens in
+        flight."""
         return self.checkout.has_router and self.config["pp_size"] == 1
 
     def step(self) -> dict[str, Any]:

@@ -31,5 +31,5 @@ def choose(release: Any, config: Mapping[str, Any]) -> bool:
 def check(release: Any, config: Mapping[str, Any], vllm_config: Any) -> None:
     """Refuse the second model runner if the release has another number of decisions in flight."""
     if config.get(RUNNER) and (most := vllm_config.max_concurrent_batches) != depth(config):
-        valid = f"false ({release} has {most} decisions in flight, and not {depth(config)})"
+        valid = f"false ({release} has {most} decisions in flight, not {depth(config)})"
         raise refuse(RUNNER, True, valid)

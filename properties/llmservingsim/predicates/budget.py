@@ -94,8 +94,8 @@ def left_waiting(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def blocks_in_all(history: VllmRun, request: VllmRequestHistory, last: int = 0) -> int:
-    """Return how many blocks a request may need altogether. Its last token is never computed, so it
-    counts only if `last` is 1."""
+    """Return how many blocks a request may need altogether. Its last token is never computed. Set
+    `last` to 1 to count it anyway."""
     return blocks_for(history, request.prompt + request.max_tokens - 1 + last)
 
 

@@ -67,8 +67,8 @@ def stages(config: Config) -> int:
 
 
 def drafts_to_compute(config: Config, request: VllmRequestHistory) -> int:
-    """Return the number of drafts of a request for which a position is left. The number is negative
-    if the drafts in flight would exceed the last position."""
+    """Return how many of a request's drafts still have a position. The number is negative if the
+    drafts in flight would exceed the last position."""
     if not request.drafted:
         return 0
     return max(

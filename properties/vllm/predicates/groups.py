@@ -310,8 +310,8 @@ def groups_share_the_pool(history: VllmRun, step: Step) -> bool:
 
 
 def hit_of_groups_missed(history: VllmRun, step: Step) -> str | None:
-    """A starting request finds every token that a running request shares with it and holds in every
-    group (V1-R96)."""
+    """If a running request has the same tokens and holds them in every group, a starting request
+    finds them all (V1-R96)."""
     return hit_too_short(
         history,
         step,
