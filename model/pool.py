@@ -214,8 +214,8 @@ def prefix(content: Content, tokens: int) -> Content:
     """Return the first `tokens` tokens of `content`.
 
     The content of a block is named by the whole prefix that ends with the block, as in a chain of
-    hashes. Equal prefixes have equal names, so a request finds only blocks with its own tokens
-    (ALL-R11).
+    hashes. Identical prefixes have the same name, so a request finds only blocks with its own
+    tokens (ALL-R11).
     """
     cut = []
     for stream, length in content:

@@ -221,8 +221,8 @@ def _origin(adding: Adding, rule: str, own: str, outcome: Outcome) -> Origin:
 
 def _keep(adding: Adding, file: Path, scenario: Scenario, origin: Origin, how: str) -> None:
     """Write the entry, unless the corpus has an entry with the same failure that is no larger.
-    Remove larger entries with that failure. An entry stands only for those that need no fewer
-    optional features."""
+    Remove larger entries with that failure. An entry may replace another one only if it needs no
+    optional feature that the other does not need."""
     entries = corpus_folder.entries(adding.folder) if adding.folder.exists() else []
     path = adding.folder / file_name(scenario, origin.rule)
     new = Entry(path, scenario, origin)

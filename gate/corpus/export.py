@@ -165,8 +165,8 @@ class RepositoryTest:
         """Return the steps of the first model that breaks no rule, beginning with the model of the
         scenario's own revision.
 
-        If the model of that revision breaks the rule, the table comes from another model. It ends
-        at the step in which the model of the revision breaks the rule.
+        If the model of that revision breaks the rule, the table comes from another model. The table
+        ends at the step in which the model of the revision breaks the rule.
         """
         scenario = self._entry.scenario
         own = scenario.revision or revisions_of(scenario.system)[0]

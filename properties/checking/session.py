@@ -348,8 +348,8 @@ class Names:
 
     def restored(self, step: Mapping[str, Any]) -> dict[str, Any]:
         """Return a step with the scenario's names. An id stands for the newest request that has it.
-        In the list of requests that the worker drops, however, it stands for the request that had
-        it before this step."""
+        However, in the list of requests that the worker drops, an id stands for the request that
+        had this id before the step."""
         seen = rename_requests(step, self._newest)
         if dropped := step.get("sent", {}).get("dropped"):
             seen["sent"] = {

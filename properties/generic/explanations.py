@@ -1,4 +1,4 @@
-"""Explain loads, sends and adapters in a failure as for vLLM."""
+"""Explain which part loads, sends and adapters play in a failure, as for vLLM."""
 
 from ..vllm.explanations import facts
 

@@ -68,7 +68,7 @@ class Features:
 
     def restarts(self, step: Step) -> bool:
         """Return whether the step may have preempted requests and restarted them with a hit,
-        although it does not show this."""
+        without showing it."""
         return step.preempted is None and not self.never_preempts
 
     def depth(self, config: Config) -> int:

@@ -130,7 +130,8 @@ def _computed_after(history: RunHistory[Any], step: Step) -> Iterator[tuple[Requ
 
 
 def request_lost(history: RunHistory[Any], step: Step) -> str | None:
-    """Every unfinished request is in exactly one queue, and no other is in any (ALL-R03)."""
+    """Every unfinished request is in exactly one queue, and no other request is in any queue
+    (ALL-R03)."""
     if not step.scheduled.keys() <= history.live.keys():
         strangers = [name for name in step.scheduled if name not in history.live]
         return f"{_names(strangers)} scheduled, although ended or never accepted"
@@ -250,7 +251,8 @@ def token_due(history: RunHistory[Any], step: Step) -> bool:
 
 
 def waits_too_long(history: RunHistory[Any], step: Step) -> str | None:
-    """The first in line waits at most as many steps as the earlier work can take (ALL-R05)."""
+    """The first request in line waits for at most as many steps as the work ahead of it can take
+    (ALL-R05)."""
     if history.first_in_line is None:
         return None
     name, since, allowance = history.first_in_line

@@ -308,7 +308,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def next_name(self) -> str:
         """Return the id of the next request. If priorities decide, ids are in reverse order of
-        arrival, so that a tie decided by id shows."""
+        arrival, so that breaking a tie by id shows."""
         number = len(self.requests)
         backwards = orders_by_priority(self.generators, self.config)
         return f"r{MAX_REQUESTS - 1 - number if backwards else number}"

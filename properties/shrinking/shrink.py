@@ -36,7 +36,8 @@ def shrink(scenario: Scenario, still_breaks: Callable[[Scenario], bool], attempt
     best, place, progress = scenario, 0, True
     while progress:
         progress = False
-        # What failed before the last success would most likely fail again, so it comes last.
+        # Changes that failed before the last success would most likely fail again, so they come
+        # last.
         ahead = islice(enumerate(simpler(best)), place, None)
         for number, candidate in chain(ahead, islice(enumerate(simpler(best)), place)):
             key = repr((candidate.config, candidate.requests, candidate.events))

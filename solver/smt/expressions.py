@@ -56,7 +56,7 @@ from .memory import PACKAGE
 from .rewriting import parameters
 
 MOST_NESTED = 3  # loops in loops; with n of them, code can find out whether there are n + 1 items
-# A loop in another counts as this many: it could ask whether each request is followed by another.
+# A nested loop counts as this many ways: it could ask whether each request is followed by another.
 WITHIN = 5
 
 

@@ -139,7 +139,7 @@ def follow(revision: Revision, carried: Collection[str]) -> Definitions:
     Raises: UndecidedError: the code does something that the proof does not define.
     """
     if vars(peak)["bisect_left"] is not bisect_left:
-        raise UndecidedError("has another bisect_left than Python's")
+        raise UndecidedError("uses a bisect_left that is not Python's")
     fields = {**FIELDS, (SpyreModel, "revision"): known(revision)}
     modules = [module.__name__ for module in MODULES]
     free = ("blocks", "published")
@@ -299,7 +299,8 @@ def as_compared(batch: list[Sequence]) -> list[tuple[str, int]]:
 
 @lemma(
     "Each turn of the check adds one request to the earlier ones, however many these are, and "
-    "compares all of them with the largest volume if the newcomer is active at its end."
+    "compares all of them with the largest volume if the newcomer is still active when that "
+    "request ends."
 )
 def each_turn_counts_its_request(block: int, more: int) -> list[Any]:
     """Claim, for one iteration of the loop in `peak.largest_volume` and any values of its

@@ -107,7 +107,9 @@ def batch_is_constant_until_next_end(late: int) -> list[Any]:
     return negated(numbers, (end >= step) == (end >= following + late))
 
 
-@lemma("A request no longer than another is never beyond the other's blocks, then or later.")
+@lemma(
+    "A request that is at most as long as another never exceeds the other's blocks, now or later."
+)
 def shorter_request_stays_within_blocks(lengths: Lengths, less: int) -> list[Any]:
     numbers = make_numbers(lengths)
     own, longest, step, later = (

@@ -126,9 +126,9 @@ def accepts(
     """Return facts that hold if and only if the walk of `model.spyre.volumetric.accepts` accepts.
 
     The walk visits the projections in ascending order, and its batch shrinks by one request at
-    each. Of equal projections, only the first matters, because all of them are still in its batch.
-    Therefore, the batch at a projection consists here of all requests whose projection is not
-    lower. To avoid products, the limit is checked by cases: with m or more requests in the
+    each. If several projections are equal, only the first matters, because all of them are still in
+    its batch. Therefore, the batch at a projection consists here of all requests whose projection
+    is not lower. To avoid products, the limit is checked by cases: with m or more requests in the
     batch, the projection is at most limit // m.
     """
     own, others, to_the_end = projected

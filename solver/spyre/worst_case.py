@@ -7,9 +7,9 @@ that it lacks.
   `waste` is about the safest newcomer that the formula refuses: it is the number of tokens below
   the limit that would never have been used if this newcomer had joined.
 - `needed`, `least_slack`: bounds on the slack, in tokens, that makes a formula sound. For the lower
-  bound, there is a run that exceeds the limit if every request has one token of slack less. The
-  limit of this run is a symbol, and the last request uses it up to the last token. The upper bound
-  is the slack with which the lemmas hold (`formula_lemmas`).
+  bound, there is a run that exceeds the limit if every request has one token less slack. The limit
+  of this run is a symbol, and the last request uses it up to the last token. The upper bound is the
+  slack with which the lemmas hold (`formula_lemmas`).
 """
 
 from collections.abc import Callable, Iterator
@@ -225,7 +225,7 @@ PATIENCE = 20.0  # seconds for a question
 
 class Needed(NamedTuple):
     """A run that shows how much slack a formula needs: its `arrivals` exceed `limit` if every
-    request has one token of slack less than `tokens`."""
+    request has one token less slack than `tokens`."""
 
     tokens: int
     limit: int

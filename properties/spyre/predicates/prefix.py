@@ -115,7 +115,7 @@ def cached_block_in_chunk(history: RunHistory, step: Step) -> bool:
 
 
 def prompt_not_shared(history: RunHistory, step: Step) -> str | None:
-    """A starting request shares all but one block of a prompt that a running one has computed
+    """A starting request shares all blocks but one of a prompt that a running request has computed
     (SPY-R57)."""
     for request in starting(history, step):
         hit = history.hit_now(step, request)
@@ -138,8 +138,8 @@ def output_not_shared(history: RunHistory, step: Step) -> str | None:
         due = shareable(history, request, of_prompts=False)
         if hit is not None and hit < due:
             return (
-                f"{request.id} finds {hit} tokens in the cache, but {due} with generated ones "
-                "are due"
+                f"{request.id} finds {hit} tokens in the cache, but must find {due}, including "
+                "generated ones"
             )
     return None
 
