@@ -1,4 +1,4 @@
-"""Rule coverage: how many of the changed decisions that show in a run does a documented rule find?
+"""Rule coverage: of the changed decisions that show in a run, how many does a documented rule find?
 
     make tool NAME=mutation.rule_coverage OPTIONS="vllm --sample 100"
 
