@@ -53,7 +53,7 @@ EXPECTATIONS = ("holds", "violates")
 @app.command(
     cls=Command,
     context_settings=SETTINGS,
-    short_help="add scenarios that break a rule, shrunk, or that exercise it",
+    short_help="shrink and add scenarios that break a rule, or add scenarios that exercise one",
 )
 def add(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="scenario files")],
@@ -260,7 +260,7 @@ def prune(
 @app.command(
     cls=Command,
     context_settings=SETTINGS,
-    short_help="check the files and the outcomes that they expect",
+    short_help="check every file, and that its run ends as the file expects",
 )
 def verify(
     corpus: Corpus = DEFAULT_FOLDER,

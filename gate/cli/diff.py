@@ -49,7 +49,7 @@ def command(
     target_b: Annotated[
         str | None,
         typer.Argument(
-            metavar="TARGET_B", help="target to compare with; omit it with --save or --since"
+            metavar="TARGET_B", help="target to compare with; omit it if --save or --since is given"
         ),
     ] = None,
     system: Annotated[

@@ -104,7 +104,8 @@ def as_repository_tests(entries: Sequence[Entry]) -> str:
     systems = sorted({entry.scenario.system for entry in entries})
     if len(systems) > 1:
         raise FileError(
-            f"--as upstream: entries of {', '.join(systems)}; valid: one system, chosen with --rule"
+            f"--as upstream: the entries belong to {', '.join(systems)}; valid: one system, chosen "
+            "with --rule"
         )
     valid = [system for system in SYSTEMS if (TEMPLATES / f"{system}.jinja").exists()]
     if systems[0] not in valid:

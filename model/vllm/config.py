@@ -201,7 +201,7 @@ def _check_groups(config: VllmConfig) -> None:
         if number == 0:
             needed, why = config.block_size, "is not the block_size of the configuration"
         elif "mamba" in kinds:
-            needed, why = config.block_size, "beside a mamba group is not modelled"
+            needed, why = config.block_size, "together with a mamba group is not modelled"
         elif group.kind == "chunked_local" and config.enable_prefix_caching:
             # vLLM asserts this (ChunkedLocalAttentionManager.find_longest_cache_hit).
             needed, why = config.hit_unit, "is less than hits of other groups need"
@@ -215,7 +215,7 @@ def _check_groups(config: VllmConfig) -> None:
         "pipeline_parallel_size": (config.pipeline_parallel_size or 1) > 1,
         "synchronous_loads": config.loads_in_step,
         "kv_connector and num_lookahead_tokens": config.loads and config.lookahead > 0,
-        "kv_connector beside a circular_buffer": config.loads and "circular_buffer" in kinds,
+        "kv_connector together with a circular_buffer": config.loads and "circular_buffer" in kinds,
     }
     for key, is_on in others.items():
         if config.more_groups and is_on:

@@ -136,7 +136,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     reused_ids: bool | UnsetType = UNSET
     # Requests with several turns (`sessions`).
     streaming_inputs: bool | UnsetType = UNSET
-    # Limits beside `max_num_seqs`, the threshold and the encoder's.
+    # Limits in addition to `max_num_seqs`, the threshold and the encoder's.
     max_num_active_seqs: Positive | UnsetType | None = UNSET
     long_prefill_token_threshold_adaptive: bool | UnsetType = UNSET
     disable_chunked_mm_input: bool | UnsetType = UNSET

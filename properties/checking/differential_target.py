@@ -109,7 +109,7 @@ class DifferentialTarget:
             runs have diverged.
         recent: the last few steps of both targets, up to the first that differs.
         runs: how many times the pair was started.
-        together: whether the second target still runs beside the first.
+        together: whether the second target still runs alongside the first.
         exact: whether details count as well, as between two versions of one scheduler.
     """
 

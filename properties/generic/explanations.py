@@ -1,4 +1,4 @@
-"""Explain which part loads, sends and adapters play in a failure, as for vLLM."""
+"""Explain how loads, sends and adapters contribute to a failure, as for vLLM."""
 
 from ..vllm.explanations import facts
 

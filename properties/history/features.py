@@ -201,7 +201,7 @@ KERNEL = Features()
 
 
 def features_of(system: str) -> Features:
-    """Return the features of a registered system. A system that has registered none has the
+    """Return the features of a registered system. A system without registered features has the
     kernel's."""
     registered: Features | None = part(system, "features")
     return registered or KERNEL

@@ -1,4 +1,4 @@
-"""Explain which part vLLM's features play in a failure: turns of sessions, loads, adapters, encoder
+"""Explain how vLLM's features contribute to a failure: turns of sessions, loads, adapters, encoder
 inputs, and the worker's block tables."""
 
 from collections.abc import Iterator

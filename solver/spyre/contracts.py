@@ -228,7 +228,8 @@ def realigned_place(tokens: int, width: int, block: int) -> bool:
     SMALL,
 )
 def realigned_tkv(tokens: int, longest: int, block: int) -> bool:
-    """Except at a boundary, the realigned position is the member's tkv beside the longest member.
+    """Except at a boundary, the realigned position is the tkv that the member has in a batch with
+    the longest member.
 
     At a boundary, it is one block lower, and the releases differ from the definition. SPY-R46.
     """

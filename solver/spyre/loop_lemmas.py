@@ -258,7 +258,7 @@ def kept_requests_fit_after_each_turn(all_asked: int) -> list[Any]:
     """Claim that the requests kept by `settled` fit together, whichever batches fit.
 
     The second of the three requests stands for any number. So the last turn is the turn of a
-    request after any number of others, of which any part is kept.
+    request after any number of others, any of which may have been kept.
 
     With `all_asked` set to 1, this is the lemma's guard, a variant that must fail: it claims that
     the requests that `settled` pauses fit as well.
@@ -293,7 +293,7 @@ def decoding(run: SymbolicRun, name: str) -> Sequence:
 
 
 def as_compared(batch: list[Sequence]) -> list[tuple[str, int]]:
-    """Return the ids of requests, and which numbers of tokens they have computed."""
+    """Return the ids of requests, and the numbers of tokens that they have computed."""
     return [(plain_id(request.id), bare(request.computed).get_id()) for request in batch]
 
 

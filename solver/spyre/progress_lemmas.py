@@ -103,8 +103,8 @@ def _config(run: SymbolicRun, numbers: Numbers, requests: list[tuple[Any, Any]])
 
 @lemma("No step is idle while a request waits or prefills.", "spyre.documented.decide")
 def waiting_request_prevents_idling(revision: Revision, none_there: int) -> list[Any]:
-    """Claim that a newcomer that waits or prefills, alone or beside a decoding request, prevents an
-    idle step.
+    """Claim that a newcomer that waits or prefills, alone or together with a decoding request,
+    prevents an idle step.
 
     With `none_there` set to 1, this is the lemma's guard, a variant that must fail: it also covers
     steps without a newcomer.

@@ -53,7 +53,7 @@ def check(config: Mapping[str, Any]) -> None:
             raise refuse(f"{KEY}[{number}]", group, valid)
         own = group.get("block_size", size)
         if type(own) is not int or own < 1 or (own != size and has_mamba(config)):
-            valid = f"a positive integer, or {size} beside a {MAMBA} group"
+            valid = f"a positive integer, or {size} with a {MAMBA} group"
             raise refuse(f"{KEY}[{number}].block_size", own, valid)
         unit = math.lcm(*(other.get("block_size", size) for other in groups))
         if kind == CHUNKS and config["enable_prefix_caching"] and own != unit:

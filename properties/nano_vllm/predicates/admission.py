@@ -28,7 +28,7 @@ from .decision import (
 def phases_mixed(history: RunHistory, step: Step) -> str | None:
     """A step prefills or decodes, never both (NAN-R11).
 
-    If only the last token of a preempted sequence has to be computed, both kinds are right.
+    If only the last token of a preempted sequence has to be computed, either kind is right.
     """
     new = prefilled(history, step)
     old = [request for request in ran_before(history) if request.id in step.scheduled]

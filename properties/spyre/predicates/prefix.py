@@ -160,8 +160,8 @@ def starting(history: RunHistory, step: Step) -> list[RequestHistory]:
 
 
 def shareable(history: RunHistory, newcomer: RequestHistory, *, of_prompts: bool) -> int:
-    """Return how many tokens of a newcomer are in full blocks of a running request, without the
-    block of the newcomer's last token."""
+    """Return how many tokens of a newcomer are in full blocks of a running request, not counting
+    the block of the newcomer's last token."""
     block = history.config["block_size"]
     known = known_elsewhere(history, newcomer, of_prompts=of_prompts)
     return int(min(known, newcomer.prompt - 1) // block * block)

@@ -163,7 +163,8 @@ def test_one_full_group_is_no_group_at_all():
         ),
         (
             {"kv_groups": [FULL, {"kind": "mamba"}, window(4) | {"block_size": 8}]},
-            "$.config.kv_groups[2].block_size: 8 beside a mamba group is not modelled; valid: 16",
+            "$.config.kv_groups[2].block_size: 8 together with a mamba group is not modelled; "
+            "valid: 16",
         ),
         (
             {"kv_groups": [FULL, {"kind": "chunked_local", "window": 8, "block_size": 8}]},
@@ -176,7 +177,8 @@ def test_one_full_group_is_no_group_at_all():
         ),
         (
             {"kv_groups": [FULL, {"kind": "circular_buffer"}], "kv_connector": True},
-            "$.config.kv_groups: 2 groups with kv_connector beside a circular_buffer are not",
+            "$.config.kv_groups: 2 groups with kv_connector together with a circular_buffer are "
+            "not",
         ),
         (
             {"kv_groups": [FULL, window(4)], "prefix_cache_retention_interval": 24},
