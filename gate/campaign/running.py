@@ -145,7 +145,7 @@ def failure_of(scenario: Scenario, broken: Broken) -> Failure:
 
 def _shrink(item: Shrinking) -> Result:
     """Replay a failure, shrink it, and replay the result. If the failure does not occur when all
-    rules judge the run, repeat this with its own rule alone."""
+    rules judge the run, repeat this with only the failure's own rule."""
     failure, target = item.failure, target_of(item.target)
     scenario = failure.scenario
     rules: Sequence[Rule] = rules_of(

@@ -88,8 +88,8 @@ def command(
     path_a: Annotated[
         Path | None,
         typer.Option(
-            help="folder of TARGET_A, if that is a checkout of "
-            f"{', '.join(known_checkouts())}, or of --scheduler-cls"
+            help=f"folder of TARGET_A, if that is a checkout of {', '.join(known_checkouts())}, or "
+            "of the class that --scheduler-cls names"
         ),
     ] = None,
     path_b: Annotated[Path | None, typer.Option(help="like --path-a, for TARGET_B")] = None,

@@ -276,7 +276,8 @@ ClassPath = Annotated[
     Path | None,
     typer.Option(
         "--path",
-        help=f"folder of a checkout of {', '.join(known_checkouts())}, or of --scheduler-cls",
+        help=f"folder of a checkout of {', '.join(known_checkouts())}, or of the class that "
+        "--scheduler-cls names",
     ),
 ]
 SchedulerClass = Annotated[

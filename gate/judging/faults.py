@@ -248,7 +248,7 @@ def _own_lines(finding: Finding) -> set[int]:
 
 
 def _content(finding: Finding) -> str:
-    """Return the digest of the content in the scenario's file name."""
+    """Return the digest of the content that the scenario's file name contains."""
     return Path(finding.scenario).stem.rpartition("-")[2]
 
 

@@ -174,8 +174,8 @@ STANDARD = sysconfig.get_path("stdlib")
 
 
 def _raising_line(rule: str, details: str) -> str | None:
-    """Return the last frame of an exception's or a hang's traceback that is not in the standard
-    library, as FILE:LINE."""
+    """Return the last frame outside the standard library in the traceback of an exception or a
+    hang, as FILE:LINE."""
     if rule not in (NEVER_CRASHES, NEVER_HANGS):
         return None
     frames = [

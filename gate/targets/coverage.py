@@ -1,4 +1,4 @@
-"""Record which lines of its functions a target runs, from within the target's process.
+"""Record which lines of a target's functions run, from within the target's process.
 
 When a counted module is imported, each statement in its functions gets a probe, much as pytest
 rewrites assertions. A probe sets one byte of a file that is mapped into memory. Therefore the

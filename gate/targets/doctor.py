@@ -38,8 +38,10 @@ MENDS = {
         "the queues must show the state after the step, with each unfinished request in "
         "one of them; aborting a request that has ended must change nothing"
     ),
-    "ALL-R04": "`finished` must contain each request in the step of its last token, with length or "
-    "eos, and an aborted request in the next step, with aborted",
+    "ALL-R04": (
+        "`finished` must contain each request in the step of its last token, with reason length "
+        "or eos, and an aborted request in the next step, with reason aborted"
+    ),
     "ALL-R09": (
         "free_blocks must count all blocks of the pool that no request holds, including "
         "cached blocks"
@@ -136,8 +138,8 @@ def fields(target: Target, scenario: Scenario) -> Remarks:
 
 
 def overridden(target: Target, scenario: Scenario) -> Remarks:
-    """Check that the methods of a user's scheduler class accept the calls that those of the release
-    accept."""
+    """Check that the methods of a user's scheduler class accept every call that the release's own
+    methods accept."""
     reply = target.start(scenario.system, scenario.revision or "", scenario.config)
     methods = msgspec.convert(reply.get(OVERRIDES, []), list[Override])
     for method in methods:

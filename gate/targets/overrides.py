@@ -17,7 +17,7 @@ class Override(NamedTuple):
 
     Attributes:
         file, line: where the override is defined.
-        method, signature: its name, with that of its class, and its signature without annotations.
+        method, signature: the override's qualified name, and its signature without annotations.
         base, expected: the same for the method of the release.
         fails: why the override rejects a call with only the arguments that the release's method
             requires, or "".

@@ -54,7 +54,7 @@ class Tail:
         self._lock = threading.Lock()
 
     def drain(self, stream: IO[bytes]) -> None:
-        """Read the stream to its end. Call this in a thread of its own."""
+        """Read the stream to its end. Call this in a separate thread."""
         with stream:
             while data := stream.read(1 << 16):
                 with self._lock:

@@ -317,7 +317,7 @@ def _without_probe(step: Step) -> Step:
 
 
 class _Seen:
-    """Counts each event once, when it begins, and not again in every step in which it lasts."""
+    """Counts each event once, when it begins, and not again while it lasts."""
 
     def __init__(self) -> None:
         self._hit: frozenset[str] = frozenset()

@@ -222,8 +222,8 @@ class Session:
 
     @property
     def expected(self) -> Step | None:
-        """Return the model's last step, with only the fields that the target shows. Return None
-        without a model."""
+        """Return the model's last step, with only the fields that the target shows. Return None if
+        there is no model."""
         if self._model_reply is None:
             return None
         whole = read_step(self._model_reply, frozenset())

@@ -165,7 +165,7 @@ def requests_meet(history: RunHistory[Any], step: Step) -> bool:
 
 def _past_the_end(history: RunHistory[Any], name: str, tokens: int) -> str | None:
     """Return a message if a token is at a position beyond max_model_len. The last token of a
-    request may be one further, because it is never computed."""
+    request may be one position beyond it, because this token is never computed."""
     account, longest = history.live[name], history.config.get("max_model_len")
     computed = account.prompt + account.emitted + tokens - 1
     if longest is None or computed <= longest:

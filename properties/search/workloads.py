@@ -292,7 +292,7 @@ class _Requests:
             length = min(other.prompt_len + length // 4, self._longest - 1)
         whole = (*other.prompt, (f"out:{other.id}", other.tokens_to_emit))
         cut = draw.choice((other.prompt_len, block * draw.randint(1, 4), draw.randint(1, length)))
-        # Use few streams, so that equal blocks follow different beginnings.
+        # Use few streams, so that identical blocks follow different beginnings.
         behind = draw.choice((name, draw.choice(self._made[:2]).prompt[0][0]))
         cut = min(cut, length)
         cut -= cut % block if behind != name and cut > block else 0

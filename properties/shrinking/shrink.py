@@ -1,7 +1,7 @@
 """Shrink a scenario further than Hypothesis does: fewer requests, smaller numbers, whole blocks.
 
 Hypothesis shrinks the choices that led to a scenario. This pass shrinks the scenario itself, until
-only requests and tokens are left that the failure needs.
+only the requests and tokens that the failure needs are left.
 """
 
 from collections.abc import Callable, Iterator, Mapping

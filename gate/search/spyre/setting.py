@@ -23,8 +23,8 @@ SWITCHES = ("early_eos", "interleave", "pausing")
 
 
 def read_setting(revision: str | None, changes: list[str]) -> Setting:
-    """Return the setting that `--revision` and `--param` describe. Without a number of requests,
-    the setting has 0."""
+    """Return the setting that `--revision` and `--param` describe. If no number of requests is
+    given, it is 0."""
     name = "sound" if revision is None else revision
     formula = ADMITS_BY.get(name)
     if name in RELEASED_FORMULAS:

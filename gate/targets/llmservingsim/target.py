@@ -152,7 +152,7 @@ class Engine:
         return batch
 
     def complete(self, batch: Any) -> dict[str, Any]:
-        """Complete a batch, if there is one, and return the fields of the step that it
+        """Complete a batch, if there is one, and return the fields of the step that the batch
         determines."""
         loop: dict[str, Any] = {}
         if self.loop is not None:
@@ -307,8 +307,8 @@ class PoolEngine(Engine):
 
 
 def decodes_at(request: Any, computed: int) -> bool:
-    """Return whether a request with `computed` tokens decodes: at most its last generated token
-    remains to be computed."""
+    """Return whether a request with `computed` computed tokens decodes, that is, whether at most
+    its last generated token remains to be computed."""
     generated: int = request.num_tokens_reached - request.original_input
     return generated > 0 and request.num_tokens_reached - computed <= 1
 

@@ -28,7 +28,7 @@ Masks = dict[str, list[int | None]]
 
 class Matcher:
     """Stands in for xgrammar's state of a grammar. It accepts the request's output, and drafts that
-    were made for the same place, until the grammar ends.
+    were made for the same place in it, until the grammar ends.
 
     A mask contains the number of the matcher and how many tokens it has accepted.
     """

@@ -72,7 +72,7 @@ def check(config: Mapping[str, Any]) -> None:
     if config.get("kv_connector") and any(group["kind"] == BUFFER for group in groups):
         raise refuse("kv_connector", True, f"false with a {BUFFER} group")
     if len(groups) > 1 and config.get("kv_connector") and config.get(LOOKAHEAD):
-        raise refuse(LOOKAHEAD, config[LOOKAHEAD], "0 if there are a connector and several groups")
+        raise refuse(LOOKAHEAD, config[LOOKAHEAD], "0 with a connector and several groups")
     drafts = config.get("num_speculative_tokens", 0)
     most = 0 if config.get(MODE) == "all" else config["block_size"] - 1
     if has_mamba(config) and config["enable_prefix_caching"] and drafts > most:

@@ -26,9 +26,8 @@ Tables: TypeAlias = Mapping[str, tuple[tuple[int, ...], ...]]
 
 
 def are_followed(config: Mapping[str, Any]) -> bool:
-    """Return whether a client can tell which blocks of several groups are still in the pool. This
-    says nothing about blocks that the cache cannot find: these may be all blocks except those of
-    full attention."""
+    """Return whether a client can tell which blocks of several groups are still in the pool. Even
+    so, the cache may find only those of full attention."""
     return (
         groups.are_several(config)
         and caches(config)
