@@ -109,8 +109,8 @@ def tight_pools(draw: st.DrawFn, config: Config) -> dict[str, Any]:
 
 @st.composite
 def speculations(draw: st.DrawFn, config: Config) -> dict[str, Any]:
-    """Draw the number of drafts after each token, for which the pool must have room beside the
-    shortest request. Sometimes, draw a lookahead as well, for which the budget must have room.
+    """Draw the number of drafts after each token, for which the pool must have room in addition to
+    the shortest request. Sometimes, draw a lookahead as well, for which the budget must have room.
     """
     drafts = draw(st.sampled_from((1, 3, 2, 5)))
     if config["num_blocks"] is not None:

@@ -176,8 +176,8 @@ def left_out(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def _could_start(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the waiting requests whose tokens up to the last have room in the pool. In the page's
-    revision, omit requests behind one that waits for blocks."""
+    """Return the waiting requests for which the pool has room, including their last token. In the
+    page's revision, omit requests behind one that waits for blocks."""
     could = []
     for request in left_waiting(history, step):
         if must_not_be_cut(history, step, request):

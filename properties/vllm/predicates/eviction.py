@@ -27,7 +27,7 @@ def start_is_evicted_first(history: VllmRun, step: Step) -> str | None:
 
 
 def block_is_evicted(history: VllmRun, step: Step) -> bool:
-    """Return whether the step hands out the block of a request that gave back several."""
+    """Return whether the step hands out a block of a request that gave back several."""
     known = state_of(history).given_back
     owners = [(name, since) for name, since, _ in known.values()]
     return any(owners.count(known[block][:2]) > 1 for block in _taken(history, step))
