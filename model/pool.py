@@ -99,7 +99,7 @@ def take(pool: Pool, count: int) -> tuple[tuple[int, ...], Pool]:
 
 
 def pool_of_group(pool: Pool, number: int) -> Pool:
-    """Return the pool of a KV group; `number` counts the groups after the first, from 0."""
+    """Return the pool of a KV group; `number` is the group's index among those after the first."""
     return pool.beside[number] if pool.beside else pool
 
 

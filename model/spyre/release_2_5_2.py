@@ -55,7 +55,7 @@ def settled(
     ordered: Members[Sequence], fits: Callable[[list[Sequence]], bool]
 ) -> tuple[list[Sequence], list[Sequence]]:
     """Divide the requests into those that stay and those that pause. Consider them in the given
-    order. A request stays if it and the requests already kept fit together."""
+    order. A request stays if it fits together with the requests kept so far."""
     kept: list[Sequence] = []
     paused: list[Sequence] = []
     for request in ordered:

@@ -183,7 +183,7 @@ def _check_groups(config: VllmConfig) -> None:
     kinds = {group.kind for group in config.kv_groups}
     alike = all(config.size_of(group) == config.block_size for group in config.more_groups)
     if config.more_groups and kinds == {"full"} and alike:
-        problem = f"{len(config.kv_groups)} full groups: vLLM makes one group of them"
+        problem = f"{len(config.kv_groups)} full groups: vLLM merges them into one"
         raise InputError(path, f"{problem}; valid: another kind after the first group")
     for number, group in enumerate(config.kv_groups):
         given = "no window" if group.window is UNSET else f"window {group.window}"
@@ -204,7 +204,7 @@ def _check_groups(config: VllmConfig) -> None:
             needed, why = config.block_size, "together with a mamba group is not modelled"
         elif group.kind == "chunked_local" and config.enable_prefix_caching:
             # vLLM asserts this (ChunkedLocalAttentionManager.find_longest_cache_hit).
-            needed, why = config.hit_unit, "is less than hits of other groups need"
+            needed, why = config.hit_unit, "is less than the hits of the other groups need"
         if size != needed:
             raise InputError(f"{path}[{number}].block_size", f"{size} {why}; valid: {needed}")
         if group.kind == "chunked_local" and config.lookahead and config.enable_prefix_caching:

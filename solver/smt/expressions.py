@@ -62,7 +62,7 @@ WITHIN = 5
 
 @dataclass
 class Scope:
-    """A call of a function, with arguments of these kinds.
+    """A call to a function, with arguments of these kinds.
 
     Attributes:
         of: what the proof defines (`smt.defined.Definitions`).

@@ -126,7 +126,7 @@ def _generator(
 
 
 def _called(function: ast.expr, names: list[str]) -> tuple[list[str], ast.expr] | None:
-    """Return the names of the arguments, and the call of the function with them. Return None if
+    """Return the names of the arguments, and the call to the function with them. Return None if
     such a call is not defined. The function of `filter` may be None."""
     if isinstance(function, ast.Constant) and function.value is None:
         return names, _read(names[0])

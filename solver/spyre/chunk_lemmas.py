@@ -245,7 +245,8 @@ def usable_hit_is_as_large_as_possible(sizes: Sizes, less: int) -> list[Any]:
 
 
 @lemma(
-    "After whole blocks, the rest of the prompt fits in one chunk exactly when that is its last."
+    "After whole blocks, the rest of the prompt fits in a chunk exactly when that chunk is the "
+    "last."
 )
 def rest_fits_only_in_last_chunk(sizes: Sizes, more: int) -> list[Any]:
     numbers, planned = _any_plan(sizes.in_blocks())

@@ -113,8 +113,8 @@ def chunk_after_chunk(prompt: int, computed: int, block: int, chunk_blocks: int)
 
 @_contract("documented.is_last_chunk", _in_a_prompt, PRODUCTION, SMALL)
 def last_chunk(prompt: int, computed: int, block: int, chunk_blocks: int) -> bool:
-    """When a chunk starts, the rest of the prompt fits in it if and only if it is the last
-    (SPY-R39).
+    """When a chunk starts, the rest of the prompt fits in that chunk if and only if the chunk is
+    the last one (SPY-R39).
 
     `computed` only selects the chunk. In the middle of a chunk this would not be true, but no code
     asks at such a point.

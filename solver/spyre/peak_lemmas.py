@@ -131,7 +131,7 @@ def no_full_block_no_new_block(lengths: Lengths, more: int) -> list[Any]:
     return negated(numbers, blocks(numbers, lengths, tokens + steps) == held)
 
 
-@lemma("The tkv of a request that has filled its blocks is the end of the widest one's blocks.")
+@lemma("The tkv of a request that has filled its blocks is the end of the widest request's blocks.")
 def full_request_ends_with_widest(lengths: Lengths, less: int) -> list[Any]:
     numbers = make_numbers(lengths)
     own, widest = length(numbers, "own"), length(numbers, "widest")

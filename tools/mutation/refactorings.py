@@ -1,7 +1,7 @@
 """Refactorings of the models: other ways to write the same code, made mechanically.
 
 Each kind is tried at every place of a function where it applies. A few results differ from the
-original, for example if a moved statement has an effect; the small runs find these out.
+original, for example if a moved statement has an effect; the small runs reveal these.
 """
 
 import ast
