@@ -168,9 +168,10 @@ def test_one_full_group_is_no_group_at_all():
         ),
         (
             {"kv_groups": [FULL, {"kind": "chunked_local", "window": 8, "block_size": 8}]},
-            "$.config.kv_groups[1].block_size: 8 is less than hits of other groups need; valid: 16",
+            "$.config.kv_groups[1].block_size: 8 is less than the hits of the other groups need; "
+            "valid: 16",
         ),
-        ({"kv_groups": [FULL, FULL]}, "$.config.kv_groups: 2 full groups: vLLM makes one group of"),
+        ({"kv_groups": [FULL, FULL]}, "$.config.kv_groups: 2 full groups: vLLM merges them into"),
         (
             {"kv_groups": [FULL, {"kind": "circular_buffer", "window": 4}]},
             "$.config.kv_groups[1].window: circular_buffer with window 4; valid: absent",
