@@ -324,8 +324,7 @@ class _Workshop:
             arriving.replace(kept)
         wheel = next(kept.glob("*.whl"))
         if not check_published(wheel, f"{package}=={version}"):
-            why = "its wheel is not checked, because no list contains its digest"
-            self.report(f"{package} {version}: {why}")
+            self.report(f"{package} {version}: its wheel is not checked (no list has its digest)")
         return wheel
 
     def pip(self, python: Path, command: str, *arguments: str) -> None:
