@@ -195,8 +195,8 @@ def test_the_exact_check_refuses_nobody_in_vain(run):
 
 
 OF_A_FEW = (
-    "every number of steps, with 0 to 5 or 32 requests that decode, and 2 that wait (that these "
-    "stand for any number of requests; it is argued from the code's loops)"
+    "every number of steps, with 0 to 5 or 32 requests that decode, and 2 that wait (no lemma "
+    "proves that these stand for any number of requests; it is argued from the code's loops)"
 )
 
 
