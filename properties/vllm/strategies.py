@@ -255,8 +255,8 @@ def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
     """Draw the number of usable blocks.
 
     The pool may be crowded, with about one block for every request that may run. It may have the
-    blocks of the longest request (`longest`, the minimum when a server sizes the pool itself) and
-    up to a sixth of what all requests could need. Or it may be unbounded.
+    blocks of the longest request (`longest`, the minimum when a server sizes the pool itself), plus
+    up to a sixth of the blocks that all requests could need. Or it may be unbounded.
     """
     crowded = st.integers(max(max_num_seqs - 2, 2), max(max_num_seqs, 2) + 1)
     enough = st.integers(longest, longest + max_num_seqs * longest // 6)

@@ -253,8 +253,8 @@ def _proven_first(search: VolumeSearch) -> bool:
         return False
     spent = time.monotonic() - began
     search.say(
-        f"proven for {proven_for(*_scope(search))}: {len(lemmas)} lemmas in {spent:.1f} s, "
-        "which --prove lists"
+        f"proven for {proven_for(*_scope(search))}: {len(lemmas)} lemmas in {spent:.1f} s "
+        "(--prove lists them)"
     )
     return True
 

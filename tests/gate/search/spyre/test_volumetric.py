@@ -526,7 +526,7 @@ def test_a_target_that_keeps_the_limit_in_that_run_is_no_finding(run):
     result = run("search", "SPY-R07", *words)
     assert result.code == 3, result
     assert result.out.endswith(
-        "keeps the limit in this run, because it uses another formula to admit requests\n"
+        "stays within the limit in this run, because it uses another formula to admit requests\n"
     )
 
 
