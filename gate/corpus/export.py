@@ -92,11 +92,11 @@ def common_target(entries: Sequence[Entry]) -> str:
     targets = sorted({entry.origin.found_on.target for entry in entries} - {""})
     if len(targets) != 1:
         known = (
-            f"found on {', '.join(targets)}"
+            f"were found on {', '.join(targets)}"
             if targets
-            else "which do not name the target on which they were found"
+            else "do not name the target on which they were found"
         )
-        raise FileError(f"--as pytest: entries {known}; valid: name one with --target")
+        raise FileError(f"--as pytest: the entries {known}; valid: name one with --target")
     return targets[0]
 
 
