@@ -95,7 +95,9 @@ def command(
     except (KeyboardInterrupt, ClusterError) as ends:
         unfinished = str(ends) if isinstance(ends, ClusterError) else why()
         again = (
-            "the gates of a class start over" if scheduler else "run the command again to resume"
+            "the next run judges the class from the start"
+            if scheduler
+            else "run the command again to resume"
         )
         output.fail(f"{unfinished} after {len(judged)} of {len(cells)}; {again}")
         if not judged:
