@@ -2,8 +2,8 @@
 content.
 
 All systems share this mechanism. Each system decides when blocks are taken and published, which
-freed block is handed out first, and whether the index keeps all blocks with equal content or only
-the newest. Counts are in blocks, lengths in tokens.
+freed block is handed out first, and whether the index keeps all blocks with the same content or
+only the newest. Counts are in blocks, lengths in tokens.
 """
 
 from collections.abc import Container
@@ -43,7 +43,7 @@ def publish_full(
     """Publish the full blocks among the first `covered` tokens of the request, so that other
     requests can hit them. These tokens must be computed by the end of this step (ALL-R08).
 
-    With `newest_only`, only the newest of several blocks with equal content can be found.
+    With `newest_only`, only the newest of several blocks with the same content can be found.
     """
     full = covered // block_size
     if full <= sequence.published:

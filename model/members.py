@@ -49,7 +49,7 @@ def find(queue: Iterable[Member], request_id: str) -> Member | None:
 
 
 def changed(queue: tuple[Member, ...], by: Mapping[str, Member]) -> tuple[Member, ...]:
-    """Return the queue, with each member replaced by the one in `by` with the same id."""
+    """Return the queue, with each member replaced by the member of `by` that has the same id."""
     return queue and tuple([by.get(member.id, member) for member in queue])
 
 

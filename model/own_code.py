@@ -10,7 +10,7 @@ Value = TypeVar("Value")
 
 
 class EndlessCode(BaseException):
-    """Raised if a call of the user's code does not end. It is not an `Exception`, so that user code
+    """Raised if a call to the user's code does not end. It is not an `Exception`, so that user code
     does not catch it by accident."""
 
 

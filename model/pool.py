@@ -99,7 +99,7 @@ def take(pool: Pool, count: int) -> tuple[tuple[int, ...], Pool]:
 
 
 def pool_of_group(pool: Pool, number: int) -> Pool:
-    """Return the pool of a KV group; `number` counts the groups after the first, from 0."""
+    """Return the pool of a KV group; `number` is the group's index among those after the first."""
     return pool.beside[number] if pool.beside else pool
 
 
@@ -214,8 +214,8 @@ def prefix(content: Content, tokens: int) -> Content:
     """Return the first `tokens` tokens of `content`.
 
     The content of a block is named by the whole prefix that ends with the block, as in a chain of
-    hashes. Equal prefixes have equal names, so a request finds only blocks with its own tokens
-    (ALL-R11).
+    hashes. Identical prefixes have the same name, so a request finds only blocks with its own
+    tokens (ALL-R11).
     """
     cut = []
     for stream, length in content:

@@ -86,17 +86,17 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     Other features. `encoder_inputs`: the segments of the prompt, by number from 0, that an encoder
     computes before the model does. `cache_salt` and `lora`: requests with different salts or
-    adapters never share blocks, even for equal tokens. `grammar_steps`: the number of steps after
-    the request's arrival for which the grammar of its structured output is being compiled; with
-    `grammar_fails`, it then turns out to be invalid. `grammar_ends`: the number of output tokens
-    after which the grammar has ended; later tokens are not constrained. `grammar_drafts`: how many
-    drafts fit the grammar if n output tokens are known, for each n, repeated as needed; empty means
-    all. `turns`: with streaming inputs, the turns of
-    the session after the first one; the session ends with the last of them. `tool_steps`: with a
-    main loop, the number of steps after the request's arrival for which the tool of its session
-    still runs; until then, a router holds the request back. `sent_as`: the id under which the
-    target sees the request; an earlier request has used this id. If that request is still active,
-    the target sees the request's own id instead.
+    adapters never share blocks, even for the same tokens. `grammar_steps`: the number of steps
+    after the request's arrival for which the grammar of its structured output is being compiled;
+    with `grammar_fails`, it then turns out to be invalid. `grammar_ends`: the number of output
+    tokens after which the grammar has ended; later tokens are not constrained. `grammar_drafts`:
+    how many drafts fit the grammar if n output tokens are known, for each n, repeated as needed;
+    empty means all. `turns`: with streaming inputs, the turns of the session after the first one;
+    the session ends with the last of them. `tool_steps`: with a main loop, the number of steps
+    after the request's arrival for which the tool of its session still runs; until then, a router
+    holds the request back. `sent_as`: the id under which the target sees the request; an earlier
+    request has used this id. If that request is still active, the target sees the request's own id
+    instead.
     """
 
     id: Name

@@ -212,8 +212,8 @@ def main() -> None:
     print(f"longest file:  {sizes[longest]} lines, {longest.relative_to(ROOT)}")
     print(f"files with one importer, in their own folder: {len(one_importer(graph))}")
     print(f"loose files: {len(loose_files())}")
-    print(f"circles of files: {len(circles(graph))}")
-    print(f"imports upward: {len(upward_imports(graph))}")
+    print(f"import cycles: {len(circles(graph))}")
+    print(f"imports of a higher layer or room: {len(upward_imports(graph))}")
     leaks = kernel_leaks(graph)
     print(f"kernel files that import a system: {len(leaks)}")
     for module, systems in leaks.items():

@@ -1,6 +1,6 @@
 """What does the recorder cost a vLLM scheduler, and can its record be judged?
 
-Sends the same requests to the release's own class and to the recorder that wraps it, in turns.
+Sends the same requests alternately to the release's own class and to the recorder that wraps it.
 Prints the wall-clock milliseconds per step (including the protocol), the bytes that a step adds to
 the record, and the verdict of `check-trace`:
 
@@ -96,7 +96,7 @@ def main() -> int:
 
 
 def measure(release: str, steps: int) -> tuple[Served, Served]:
-    """Measure, in turns, the release's own class and the recorder that wraps it."""
+    """Measure the release's own class and the recorder that wraps it, alternately."""
     with served(release, "") as own, served(release, "AsyncRecorder") as recorded:
         for _ in range(steps // CHUNK):
             own.serve(CHUNK)

@@ -78,7 +78,7 @@ def main(pythons: Sequence[str]) -> int:
             }
             alike = len({*found.values()}) == 1
             differ += not alike
-            print(f"{'same' if alike else 'OTHERWISE'}  {len(found)} runs: gate {' '.join(words)}")
+            print(f"{'same' if alike else 'DIFFERENT'}  {len(found)} runs: gate {' '.join(words)}")
             for way, what in found.items() if not alike else ():
                 print(f"    {what}  {way}")
     return differ

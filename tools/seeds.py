@@ -81,8 +81,8 @@ def candidates(system: str, scale: str) -> Iterator[Candidate]:
 
 
 def pick_few(candidates: list[Candidate]) -> Iterator[Candidate]:
-    """Yield runs one by one: each time, the run that exercises most of the rules that have not
-    been exercised often enough yet."""
+    """Yield runs one by one: each time, the run that exercises the largest number of rules that
+    have not been exercised often enough yet."""
     seen = Counter[str]()
     while candidates:
         best = max(

@@ -1,8 +1,8 @@
 """The ledger of a campaign: a file of JSON lines from which the campaign resumes.
 
 The first line contains the settings; each further line contains an item and its result. Lines are
-only ever appended. If a kill or a full disk leaves an incomplete line at the end, that line is
-dropped and its item runs again.
+only ever appended. If a killed process or a full disk leaves an incomplete line at the end, that
+line is dropped and its item runs again.
 """
 
 import os

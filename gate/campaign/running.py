@@ -145,7 +145,7 @@ def failure_of(scenario: Scenario, broken: Broken) -> Failure:
 
 def _shrink(item: Shrinking) -> Result:
     """Replay a failure, shrink it, and replay the result. If the failure does not occur when all
-    rules judge the run, repeat this with its own rule alone."""
+    rules judge the run, repeat this with only the failure's own rule."""
     failure, target = item.failure, target_of(item.target)
     scenario = failure.scenario
     rules: Sequence[Rule] = rules_of(
@@ -192,10 +192,10 @@ def run_campaign(
 ) -> None:
     """Run the planned items that are not in the ledger yet, then shrink the failures.
 
-    `items` limits the total number of items, and no item starts after `ends` (as `time.monotonic`
-    counts). `report` receives a line for each new failure and for each item without a result.
-    `progress` receives the number of items that have run. Raise ClusterError if the cluster can no
-    longer be reached; the results so far are in the ledger.
+    `items` limits the total number of items, and no item starts after `ends` (a time from
+    `time.monotonic`). `report` receives a line for each new failure and for each item without a
+    result. `progress` receives the number of items that have run. Raise ClusterError if the cluster
+    can no longer be reached; the results so far are in the ledger.
     """
     planned = (item for item in islice(plan(ledger.settings), items) if item not in ledger)
     for number, (item, ran) in enumerate(run_tasks(executor, planned, ends), 1):

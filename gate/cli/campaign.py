@@ -43,7 +43,8 @@ def command(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="seed, 0 or more  [default: 0]")] = None,
     system: Annotated[
-        list[str] | None, typer.Option(help="search only this system; repeat it, or write A,B")
+        list[str] | None,
+        typer.Option(help="search only this system; repeat the option or write A,B to add more"),
     ] = None,
     revision: Annotated[
         list[str] | None,

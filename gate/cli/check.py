@@ -18,7 +18,9 @@ def command(
         list[str] | None,
         typer.Option("--only", help="check only this contract; repeat the option to add more"),
     ] = None,
-    profile: Annotated[str, typer.Option(help="ci, or nightly, which also uses Hypothesis")] = "ci",
+    profile: Annotated[
+        str, typer.Option(help="ci or nightly; nightly also uses Hypothesis")
+    ] = "ci",
     time_limit: Annotated[
         float,
         typer.Option(help="seconds after which a contract is inconclusive, at least 1"),

@@ -63,7 +63,7 @@ def command(
     max_failures: Annotated[
         int,
         typer.Option(
-            help="number of broken runs to show in full, 0 or more; further ones are only counted"
+            help="number of broken runs to show in full, 0 or more; the others are only counted"
         ),
     ] = 3,
     time_limit: TimeLimit = None,
@@ -129,8 +129,8 @@ def count_matches(judge: TraceJudge, run: TraceRun) -> None:
 
 
 def check_options(system: str | None, revision: str | None) -> None:
-    """Raise InputError if either option is invalid. If no system is given, the revision may belong
-    to any system."""
+    """Raise InputError if the system or the revision is invalid. Without a system, the revision may
+    belong to any system."""
     if system is not None:
         with option("--system"):
             check_system(system)

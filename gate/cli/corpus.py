@@ -44,7 +44,8 @@ app = typer.Typer(
 
 Corpus = Annotated[Path, typer.Option("--corpus", help="the folder of the corpus")]
 RuleOption = Annotated[
-    list[str] | None, typer.Option("--rule", help="use only this rule; repeat it, or write A,B")
+    list[str] | None,
+    typer.Option("--rule", help="use only this rule; repeat the option or write A,B to add more"),
 ]
 EXPECTATIONS = ("holds", "violates")
 
@@ -52,7 +53,7 @@ EXPECTATIONS = ("holds", "violates")
 @app.command(
     cls=Command,
     context_settings=SETTINGS,
-    short_help="add scenarios that break a rule, shrunk, or that exercise it",
+    short_help="shrink and add scenarios that break a rule, or add scenarios that exercise one",
 )
 def add(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="scenario files")],
@@ -62,8 +63,8 @@ def add(
         str,
         typer.Option(
             help=(
-                "holds: the rule must not be broken again; violates: the rule is known to be "
-                "broken by this scenario"
+                "holds: the rule must not be broken again; violates: this scenario is known to "
+                "break the rule"
             )
         ),
     ] = "holds",
@@ -206,7 +207,7 @@ def minimize(
 ) -> None:
     """Shrink entries without changing the failure.
 
-    An entry that breaks no rule on the target stays as it is, and the exit code is 3.
+    If an entry breaks no rule on the target, the entry is kept unchanged and the exit code is 3.
     """
     use_rules(extra_rules)
     spec = parse_target(target, path)
@@ -259,7 +260,7 @@ def prune(
 @app.command(
     cls=Command,
     context_settings=SETTINGS,
-    short_help="check the files and the outcomes that they expect",
+    short_help="check every file, and that its run ends as the file expects",
 )
 def verify(
     corpus: Corpus = DEFAULT_FOLDER,

@@ -13,8 +13,7 @@ from .app import app, run
 # For each command, a sentence about it and its arguments. OUT stands for the output folder.
 SCENES = (
     (
-        "`gate` judges a scheduler: here the model of a published page, by one of the page's "
-        "rules.",
+        "`gate` judges a scheduler: here a model of published documentation, by one of its rules.",
         "gate model --system spyre --revision documented --rule SPY-R07 --profile quick "
         "--max-failures 1 --out OUT",
     ),

@@ -49,7 +49,7 @@ def command(
     target_b: Annotated[
         str | None,
         typer.Argument(
-            metavar="TARGET_B", help="target to compare with; omit it with --save or --since"
+            metavar="TARGET_B", help="target to compare with; omit it if --save or --since is given"
         ),
     ] = None,
     system: Annotated[
@@ -88,8 +88,8 @@ def command(
     path_a: Annotated[
         Path | None,
         typer.Option(
-            help="folder of TARGET_A, if that is a checkout of "
-            f"{', '.join(known_checkouts())}, or of --scheduler-cls"
+            help=f"folder of TARGET_A, if that is a checkout of {', '.join(known_checkouts())}, or "
+            "of the class that --scheduler-cls names"
         ),
     ] = None,
     path_b: Annotated[Path | None, typer.Option(help="like --path-a, for TARGET_B")] = None,

@@ -110,8 +110,8 @@ def command(
         typer.Option("--verbose", help="print a line for every rule, including those that hold"),
     ] = False,
 ) -> None:
-    """Explore every behaviour of small scopes: whenever requests may arrive, end early or be
-    aborted."""
+    """Explore every behaviour of small scopes. Requests may arrive, end early or be aborted in any
+    step."""
     for name, value, least in (
         ("--jobs", jobs, 1),
         ("--time-limit", time_limit, 1),

@@ -104,7 +104,7 @@ def example(name: str) -> str | None:
 
 
 def without_all(words: list[str]) -> tuple[list[str], bool]:
-    """Remove `--all` from the words if `--help` is among them too. Return the words, and whether
+    """Remove `--all` from the words if they also contain `--help`. Return the words, and whether
     `--all` was removed."""
     wants_all = "--help" in words and "--all" in words
     return [word for word in words if not (wants_all and word == "--all")], wants_all

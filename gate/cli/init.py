@@ -148,10 +148,10 @@ def command(
     revision = resolved_revision(system, revision)
     console = output.make_console()
     for path, kept in write_files(Path(), system, revision):
-        output.say(console, f"{'kept   ' if kept else 'written'} {path}")
+        output.say(console, f"{'kept' if kept else 'wrote':7} {path}")
     if not address()[1]:
         output.say(
             console,
-            "note    edit the workflow: it does not say yet where to install schedproof from",
+            "note    edit the workflow: it does not yet say where to install schedproof from",
         )
     console.print(NEXT, markup=False)

@@ -46,8 +46,8 @@ def command(
     out: Annotated[
         Path,
         typer.Option(
-            help="folder for matrix.json, matrix.md, verdicts and scenarios; gates with a verdict "
-            "in it are not repeated, unless the settings in pyproject.toml have changed"
+            help="folder for matrix.json, matrix.md, verdicts and scenarios; gates whose verdict "
+            "is already there are not repeated, unless the settings in pyproject.toml have changed"
         ),
     ] = Path("schedproof-matrix"),
 ) -> None:
@@ -58,8 +58,8 @@ def command(
     never skipped.
 
     Exit code 0: every gate gave a verdict, pass or fail. 3: some gates gave none, or the command
-    was interrupted or reached its time limit. The results so far are then written, with the gates
-    that are missing.
+    was interrupted or reached its time limit. The results so far are then written, with a list of
+    the missing gates.
     """
     check_choice("--profile", profile, PROFILES)
     at_least("--seed", seed, 0)
@@ -95,7 +95,9 @@ def command(
     except (KeyboardInterrupt, ClusterError) as ends:
         unfinished = str(ends) if isinstance(ends, ClusterError) else why()
         again = (
-            "the gates of a class start over" if scheduler else "run the command again to resume"
+            "the next run judges the class from the start"
+            if scheduler
+            else "run the command again to resume"
         )
         output.fail(f"{unfinished} after {len(judged)} of {len(cells)}; {again}")
         if not judged:

@@ -136,7 +136,7 @@ def project_note(systems: Collection[str]) -> str:
 
 def project_settings(system: str) -> str:
     """Return a name for what the project file changes in the gates of this system; "" if it changes
-    nothing. If there are deviations, the date is part of it, because an entry may expire."""
+    nothing. If there are deviations, the name contains the date, because an entry may expire."""
     if not project_note([system]):
         return ""
     project = read_project()
@@ -148,8 +148,8 @@ def project_settings(system: str) -> str:
 
 
 def model_note(does: str, system: str) -> str:
-    """Return a line for a command that `does` something with a system's model. It says that the
-    command leaves out the target of the project file; "" if there is no such target."""
+    """Return a line which says that a command uses the system's model and not the project file's
+    target, or "" if the file names no target. `does` is what the command does with the model."""
     target = read_project().target
     if target is None or target.partition(":")[0] == "model":
         return ""
@@ -207,14 +207,17 @@ RevisionOption = Annotated[
 RuleOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--rule", help="check only this rule, or all that match ALL-*; repeat it, or write A,B"
+        "--rule",
+        help="check only this rule, or all that match a pattern such as 'ALL-*'; repeat the option "
+        "or write A,B to add more",
     ),
 ]
 ExcludeOption = Annotated[
     list[str] | None,
     typer.Option(
         "--exclude",
-        help="do not judge this rule, because it is broken on purpose; repeat it, or write A,B",
+        help="do not judge this rule, because it is broken on purpose; repeat the option or write "
+        "A,B to add more",
         callback=option_for_target,
     ),
 ]
@@ -273,7 +276,8 @@ ClassPath = Annotated[
     Path | None,
     typer.Option(
         "--path",
-        help=f"folder of a checkout of {', '.join(known_checkouts())}, or of --scheduler-cls",
+        help=f"folder of a checkout of {', '.join(known_checkouts())}, or of the class that "
+        "--scheduler-cls names",
     ),
 ]
 SchedulerClass = Annotated[
@@ -287,8 +291,8 @@ BaseOption = Annotated[
     str | None,
     typer.Option(
         "--base",
-        help="report only rules that TARGET breaks and this base does not: another target, or "
-        "another revision of the checkout's repository",
+        help="report only rules that TARGET breaks and this base does not; the base is another "
+        "target, or another revision of the checkout's repository",
     ),
 ]
 AgainstBase = Annotated[

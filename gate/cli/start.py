@@ -64,8 +64,8 @@ def _end_with(code: Any) -> None:
     """Exit with this code.
 
     `sys.exit` is not enough: after a KeyboardInterrupt in code that runs from a string, as in the
-    `dataclass` decorator, Python would kill its own process with SIGINT. So do the same as Python
-    does when it exits.
+    `dataclass` decorator, Python would kill its own process with SIGINT. This function therefore
+    does what Python does when it exits.
     """
     # The process is ending, so ignore further signals.
     for number in (*interrupts.SIGNALS, signal.SIGALRM):

@@ -187,8 +187,8 @@ class ChangeReporter(Terminal):
 
 
 def causes_of(faults: Sequence[Fault]) -> dict[int, Fault]:
-    """Map the number of each fault that may be a consequence to its first cause: follow the
-    possible causes from fault to fault until one has no cause itself."""
+    """Map each fault that may be a consequence, by number, to its first cause. Follow the possible
+    causes from fault to fault until a fault has no cause itself."""
     by_number = {fault.number: fault for fault in faults}
     causes = {}
     for fault in faults:

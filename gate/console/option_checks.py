@@ -63,7 +63,7 @@ def check_file(name: str, file: Path) -> None:
 
 def check_not_input(name: str, file: Path, what: str, source: Path) -> None:
     """Raise InputError if `file`, the value of the option `name`, is `source`, because writing to
-    it would overwrite the input. The message calls `source` by the name `what`."""
+    it would overwrite the input. The message refers to `source` as `what`."""
     if source.is_file() and file.exists() and file.samefile(source):
         raise InputError(name, f"{file} is {what} itself; valid: another file")
 

@@ -230,7 +230,7 @@ def request_lines(scenario: Scenario) -> list[str]:
             words += f", its grammar ends after {plural(request.grammar_ends, 'token')}"
         if request.grammar_drafts:
             words += (
-                f", of its drafts {', '.join(map(str, request.grammar_drafts))} fit its grammar"
+                f", {', '.join(map(str, request.grammar_drafts))} of its drafts fit its grammar"
             )
         turns = turn_words(request)
         lines.append(f"{arrives}: {lengths}{words}{stops}{aborted}{turns}")

@@ -56,8 +56,8 @@ def add_files(adding: Adding, files: Sequence[Path]) -> dict[Path, str]:
 
 
 def add_file(adding: Adding, file: Path) -> None:
-    """Shrink a scenario. Add the result unless the corpus already has a scenario with the same
-    failure that is no larger."""
+    """Shrink a scenario. Add the result unless the corpus already has a scenario that has the same
+    failure and is no larger."""
     read = scenario_named(str(file))
     steps = read.expect and read.expect.steps
     scenario = replace(read, expect=None)
@@ -220,9 +220,9 @@ def _origin(adding: Adding, rule: str, own: str, outcome: Outcome) -> Origin:
 
 
 def _keep(adding: Adding, file: Path, scenario: Scenario, origin: Origin, how: str) -> None:
-    """Write the entry, unless the corpus has an entry with the same failure that is no larger.
-    Remove larger entries with that failure. An entry stands only for those that need no fewer
-    optional features."""
+    """Write the entry, unless the corpus has an entry that has the same failure and is no larger.
+    Remove larger entries with that failure. An entry may replace another one only if it needs no
+    optional feature that the other does not need."""
     entries = corpus_folder.entries(adding.folder) if adding.folder.exists() else []
     path = adding.folder / file_name(scenario, origin.rule)
     new = Entry(path, scenario, origin)

@@ -92,11 +92,11 @@ def common_target(entries: Sequence[Entry]) -> str:
     targets = sorted({entry.origin.found_on.target for entry in entries} - {""})
     if len(targets) != 1:
         known = (
-            f"found on {', '.join(targets)}"
+            f"were found on {', '.join(targets)}"
             if targets
-            else "which do not name the target on which they were found"
+            else "do not name the target on which they were found"
         )
-        raise FileError(f"--as pytest: entries {known}; valid: name one with --target")
+        raise FileError(f"--as pytest: the entries {known}; valid: name one with --target")
     return targets[0]
 
 
@@ -104,7 +104,8 @@ def as_repository_tests(entries: Sequence[Entry]) -> str:
     systems = sorted({entry.scenario.system for entry in entries})
     if len(systems) > 1:
         raise FileError(
-            f"--as upstream: entries of {', '.join(systems)}; valid: one system, chosen with --rule"
+            f"--as upstream: the entries belong to {', '.join(systems)}; valid: one system, chosen "
+            "with --rule"
         )
     valid = [system for system in SYSTEMS if (TEMPLATES / f"{system}.jinja").exists()]
     if systems[0] not in valid:
@@ -165,8 +166,8 @@ class RepositoryTest:
         """Return the steps of the first model that breaks no rule, beginning with the model of the
         scenario's own revision.
 
-        If the model of that revision breaks the rule, the table comes from another model. It ends
-        at the step in which the model of the revision breaks the rule.
+        If the model of that revision breaks the rule, the table comes from another model. The table
+        ends at the step in which the model of the revision breaks the rule.
         """
         scenario = self._entry.scenario
         own = scenario.revision or revisions_of(scenario.system)[0]

@@ -149,7 +149,7 @@ class Entry(NamedTuple):
     @property
     def failure(self) -> tuple[str, str, str, str]:
         """The system, revision, rule and shape, which together identify a failure. A witness has no
-        shape; the name that its content gives it takes the place of the shape."""
+        shape, so the file name that is derived from its content is used instead."""
         scenario = self.scenario
         shape = self.shape or file_name(scenario, self.rule)
         return scenario.system, scenario.revision or "", self.rule, shape

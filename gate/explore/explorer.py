@@ -282,8 +282,8 @@ def memory_mb() -> int:
 
 def parts_of(options: ExploreOptions, jobs: int) -> list[ExploreOptions]:
     """Split an exploration into work for `jobs` processes. Neighbouring limits stay together,
-    because they have most runs in common. Random walks are not split, so that equal seeds take
-    equal walks."""
+    because they have most runs in common. Random walks are not split, so that the same seed always
+    takes the same walks."""
     limits = options.scope.limits
     if jobs < 2 or len(limits) < 8 or options.order == "random":
         return [options]

@@ -120,8 +120,8 @@ def scenario_of_load(
 
 
 def prompts_of(rows: Sequence[Row], piece: int) -> list[tuple[Segment, ...]]:
-    """Return the prompts. Two prompts are equal up to the first hash in which they differ. A prompt
-    without hashes shares nothing with others."""
+    """Return the prompts. Two prompts have the same tokens up to the first hash in which they
+    differ. A prompt without hashes shares nothing with others."""
     before: dict[int, int | None] = {}
     # Hashes where the prompts branch: prompts may differ before or after them.
     begins: set[int] = set()

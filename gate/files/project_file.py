@@ -22,8 +22,8 @@ Words = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The keys of the table, named like the options. Paths are relative to the pyproject.toml's
-    folder."""
+    """The keys of the table, named like the options. Paths are relative to the folder of
+    pyproject.toml."""
 
     target: Words | None = None
     system: Words | None = None

@@ -101,7 +101,7 @@ class Base:
     Attributes:
         excluded: the rules that the change breaks on purpose. They are checked anyway, because a
             failure that follows an intended difference may be its consequence.
-        began: when the first run began, as `time.monotonic` counts.
+        began: the time at which the first run began, from `time.monotonic`.
     """
 
     def __init__(
@@ -143,9 +143,10 @@ class Base:
         if not unknown or not self._rules:
             return []
         shared = unknown
-        # As long as the two run together and alike, the base has the same failures and need not run
+        # As long as both targets decide alike, the base has the same failures and need not run
         # again. A crash, a hang or a rule about blocks is checked in any case: steps are compared
-        # up to the numbers of their blocks, so which request had a block before does not show.
+        # without their block numbers, so the comparison does not show which request had a block
+        # before.
         alike = self.pair.together and not self.pair.differences
         if not alike or any(failure.rule in self._unseen for failure in unknown):
             later = any(failure.rule in self._at_any_step for failure in unknown)

@@ -230,7 +230,7 @@ class GateContext:
 
     def rules_beyond(self, known: Collection[str]) -> list[Rule]:
         """Return the rules to check in a run: those that are not in `known` and, with a base, also
-        the excluded rules, which do not end the run."""
+        the excluded rules. Excluded rules do not end the run."""
         excluded = () if self.base is None else self.base.excluded
         return [*(rule for rule in self.options.rules if rule.id not in known), *excluded]
 

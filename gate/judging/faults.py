@@ -17,7 +17,7 @@ An optional feature is off unless a configuration or a request turns it on, such
 connector. If only one of two findings needs some optional feature, they are separate faults, unless
 one of the first three cases applies or they share the rule and the lines of the class. Two failures
 of one rule are also separate if different rules were broken before them. A finding that was not
-shrunk joins only one fault, and none that needs an optional feature that its run does not have.
+shrunk joins at most one fault, and never one that needs an optional feature that its run lacks.
 
 A fault may still be the consequence of another one. The report says so if the run of its first
 finding breaks a rule of the other fault earlier and has every optional feature that the other
@@ -248,7 +248,7 @@ def _own_lines(finding: Finding) -> set[int]:
 
 
 def _content(finding: Finding) -> str:
-    """Return the digest of the content in the scenario's file name."""
+    """Return the digest of the content that the scenario's file name contains."""
     return Path(finding.scenario).stem.rpartition("-")[2]
 
 

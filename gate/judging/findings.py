@@ -174,8 +174,8 @@ STANDARD = sysconfig.get_path("stdlib")
 
 
 def _raising_line(rule: str, details: str) -> str | None:
-    """Return the last frame of an exception's or a hang's traceback that is not in the standard
-    library, as FILE:LINE."""
+    """Return the last frame outside the standard library in the traceback of an exception or a
+    hang, as FILE:LINE."""
     if rule not in (NEVER_CRASHES, NEVER_HANGS):
         return None
     frames = [
@@ -292,8 +292,8 @@ def _divergence(
 
 
 def _until(gate: GateContext, place: Place, scenario: Scenario, step: int) -> Scenario:
-    """Return the scenario without what happens after this step, but such that it takes this step
-    even if nothing is left to do by then."""
+    """Return the scenario without what happens after this step. It still takes this step, even if
+    nothing is left to do by then."""
     cut = until(scenario, step)
     longer = kept_going(cut, step)
     if cut == scenario or longer == cut:

@@ -1,7 +1,7 @@
 """Select the rules to judge according to `--rule` and `--exclude`, and load the user's own rules.
 
 A file of own rules is Python code that defines RULES, a list of `OwnRule`; loading it executes it.
-A rule may depend only on its arguments, so that equal runs get equal verdicts.
+A rule may depend only on its arguments, so that identical runs get the same verdict.
 """
 
 import re

@@ -161,8 +161,8 @@ def _leave_later(
 def _add_in_order(
     gate: GateContext, stages: Sequence[Stage], workers: Mapping[Stage, _Worker]
 ) -> None:
-    """Add the results of the stages in order, up to the first stage that ended early. Of unfinished
-    stages, add only the findings."""
+    """Add the results of the stages in order, up to the first stage that ended early. Add only the
+    findings of unfinished stages."""
     for stage in stages:
         worker = workers.get(stage)
         if worker is None:

@@ -277,8 +277,8 @@ class Notice(msgspec.Struct, frozen=True, tag="notice", tag_field="event"):
 
 
 class Differed(msgspec.Struct, frozen=True, tag="differs", tag_field="event"):
-    """The first run that shows a kind of difference between a change and its base. `seconds` have
-    passed since the first run."""
+    """The first run that shows a kind of difference between a change and its base. `seconds` is the
+    time from the start of the first run until this run was found."""
 
     what: str
     step: int

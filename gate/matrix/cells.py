@@ -33,10 +33,10 @@ EVERY = Configuration("every configuration", {})
 
 
 class Cell(NamedTuple):
-    """A release, NAME==VERSION, to judge in one configuration. If `scheduler` is set, that class
-    is judged against the release's own class; its form is FILE.py:CLASS or
-    DIR:PACKAGE.MODULE.CLASS. `settings` identifies what the project file changes in the gate; its
-    files bear this name, so that a verdict given under other settings is never kept."""
+    """A release, NAME==VERSION, to judge in one configuration. If `scheduler` is set, that class is
+    judged against the release's own class; its form is FILE.py:CLASS or DIR:PACKAGE.MODULE.CLASS.
+    `settings` identifies what the project file changes in the gate; it is part of the names of the
+    gate's files, so that a verdict given under other settings is never reused."""
 
     target: str
     configuration: Configuration

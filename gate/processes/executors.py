@@ -60,7 +60,7 @@ def run_tasks(
     """Yield each task with its result, in the order in which the tasks finish.
 
     A task whose worker dies runs again; after two deaths, it runs alone. After `DEATHS` deaths it
-    is given up, and its result is None. No task starts after `ends`, a time of `time.monotonic`.
+    is given up, and its result is None. No task starts after `ends`, a time from `time.monotonic`.
     `tasks` may be infinite: it is read only as fast as workers need it. Raise ClusterError if the
     cluster can no longer be reached.
     """
@@ -248,7 +248,7 @@ Executor = Pool | DaskCluster
 
 
 def _all(ended: "queue.SimpleQueue[Any]", seconds: float) -> Iterator[Any]:
-    """Wait up to `seconds` for an item in the queue, and yield all items that are in it by then."""
+    """Wait up to `seconds` for an item in the queue. Then yield all items that are in the queue."""
     with suppress(queue.Empty):
         yield ended.get(timeout=seconds)
         while True:

@@ -1,4 +1,4 @@
-"""Fork the processes of targets from one that has imported what all of them need.
+"""Fork the processes of targets from a process that has imported what all of them need.
 
 An engine spends most of its start importing packages such as torch. The server is a process that
 has imported these packages, but no module of an engine. It forks when a `ForkedProcess` asks it to.

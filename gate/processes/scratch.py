@@ -1,8 +1,8 @@
 """Temporary folders that are removed even if their process is killed.
 
-A killed process cannot remove its folders, so the next process that needs one removes them. It
-recognizes them by a file that their process keeps locked; the system unlocks it when the process
-ends. No other folder is touched, whatever its name.
+A killed process cannot remove its folders, so the next process that needs a temporary folder
+removes them. It recognizes such folders by a file that their process keeps locked; the system
+unlocks the file when the process ends. No other folder is touched, whatever its name.
 
 Standard library only: this file also runs inside the environment of a release under test.
 """
@@ -23,8 +23,8 @@ YOUNG = 60.0  # seconds; the process of a younger folder may not have locked it 
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Make a temporary folder, and remove it when the block ends. First remove those of processes
-    that no longer run."""
+    """Make a temporary folder, and remove it when the block ends. First remove the folders of
+    processes that no longer run."""
     _remove_stale(Path(tempfile.gettempdir()))
     with (
         tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as name,

@@ -3,8 +3,8 @@
     python -I -S watchdog.py LIFELINE REPORT COMMAND...
 
 This file contains both sides: `WatchedProcess`, which schedproof uses in its own process, and a
-program, the watchdog. The watchdog consists of two processes between ours and the command. LIFELINE
-is a socket to our process.
+program, the watchdog. The watchdog consists of two processes between our process and the command.
+LIFELINE is a socket to our process.
 
 The watchdog acts when the command ends, or when our end of the socket closes, perhaps because we
 were killed. It kills all of the command's descendants and exits with the command's status. On Linux

@@ -33,8 +33,8 @@ class TimeLimit:
     """A time limit of `seconds` that several pieces of work share.
 
     Time for which a process of `run_in_process` waits for a processor does not count, so that an
-    answer does not depend on what else the machine does. `ends` is the time at which the limit is
-    reached without such waits, which `waits` collects in seconds.
+    answer does not depend on what else the machine does. `ends` is the time at which the limit
+    would be reached without such waits. `waits` collects the waits, in seconds.
     """
 
     seconds: float
@@ -67,7 +67,7 @@ def run_in_process(
     """Run `work(*args)` in another process, and yield each item as soon as the process yields it.
 
     Pass on an InputError. Raise Unanswered if the process raises any other error, dies, or is
-    killed at the time limit, in which time that it waits for a processor does not count.
+    killed at the time limit. Time for which the process waits for a processor does not count.
     """
     process, ours = _spawn(_send, (work, args), daemon=True)
     limit = limit if isinstance(limit, TimeLimit) else TimeLimit.begin(limit)
@@ -102,8 +102,8 @@ class _Waits:
         waits.append(0.0)
 
     def update(self) -> None:
-        """Look at the process. Between two looks, a process that does not want to run at the second
-        one counts as idle for all the time in which it did not run."""
+        """Look at the process. If it does not want to run now, it counts as idle for all the time
+        since the last look in which it did not run."""
         try:
             stat = self._stat.read_text(encoding="utf-8", errors="replace")
         except OSError:

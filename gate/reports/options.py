@@ -161,8 +161,8 @@ def check_report_options(options: ReportOptions, inputs: Mapping[str, Path | Non
 
 
 def check_coverage_page(page: Path, options: ReportOptions) -> None:
-    """Raise InputError if the page of coverage cannot be written, or would replace a report or a
-    file that schedproof did not write. The user names only its folder, so it may not be a link."""
+    """Raise InputError if the coverage page cannot be written, or would replace a report or a file
+    that schedproof did not write. The user names only its folder, so it may not be a link."""
     check_different({"the coverage page": page, **options.files()})
     if page.is_symlink():
         problem = "is a link"

@@ -49,8 +49,8 @@ def isolation_warning(verdict: Verdict) -> str | None:
     if not refused or verdict.reach is None or verdict.reach.requests > 1:
         return None
     return (
-        f"no run had more than one request, because the target refused {refused:,} others; "
-        "so it was not judged how requests affect each other"
+        f"no run had more than one request, because the target refused {refused:,} others; so the "
+        "gate could not judge how requests affect each other"
     )
 
 
@@ -66,7 +66,7 @@ def broken_off(verdict: Verdict) -> str | None:
         return NOTHING_ACCEPTED
     statuses = {entry.status for entry in verdict.rules}
     if verdict.exit_code == INCONCLUSIVE and "inconclusive" not in statuses:
-        return "a requested rule was never exercised, or the target does not show what it needs"
+        return "a requested rule was never exercised, or the target shows too little to check it"
     return None
 
 
@@ -127,8 +127,9 @@ def lines_of_code(fault: Fault) -> list[str]:
     if fault.decided:
         lines.append(f"decided:  {fault.decided}")
     if fault.only_here:
-        runs = f"the {fault.nearest} nearest runs" if fault.nearest > 1 else "the nearest run"
-        what = f"lines that {runs} without it did not enter"
+        number = f"{fault.nearest} " if fault.nearest > 1 else ""
+        runs = f"the {number}most similar passing run{'s' if number else ''}"
+        what = f"lines that {runs} did not enter"
         files = [_first_lines(file) for file in fault.only_here[:SHOWN_FILES]]
         files += ["..."] * (len(fault.only_here) > SHOWN_FILES)
         lines.append(f"only here: {'; '.join(files)} ({what})")

@@ -226,7 +226,7 @@ def print_grouped(console: Console, entries: Sequence[RuleVerdict], rules: Seque
     """Print one line for all rules that held, one for all that were never exercised, and one for
     all that cannot be judged because the target does not show enough.
 
-    The line of the rules that held gives the smallest number of steps that exercised one of them.
+    The line for the rules that held gives the smallest number of steps that exercised any of them.
     """
     by_id = {rule.id: rule for rule in rules}
     checked = [entry for entry in entries if by_id[entry.id].checked]

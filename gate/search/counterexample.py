@@ -57,7 +57,7 @@ def show(
 
     With `most`, the scenario is not shrunk, and is shown up to the step in which `most` is largest.
     `formula` replaces the formula of the model's revision. `also` is another target to replay on.
-    `kept` ends the sentence "TARGET keeps …" if the run does not break the rule there.
+    `kept` is what to say of that target if it does not break the rule; "" for the usual words.
     """
     target = ModelTarget(formula)
     outcome = run_replay(target, scenario, [rule])
@@ -125,7 +125,7 @@ def _elsewhere(
     name, target = also
     outcome = run_replay(target, scenario, [rule])
     if not outcome.broken:
-        output.say(console, f"{name} keeps {kept or f'{rule.id} in this run'}")
+        output.say(console, f"{name} {kept or f'does not break {rule.id} in this run'}")
         return INCONCLUSIVE
     first = outcome.broken[0]
     output.say(console, f"{name} also breaks it, in step {first.step}: {first.message}")

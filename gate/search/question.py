@@ -178,7 +178,8 @@ def _solve(console: Console, question: Question, system: str, own: OwnQuestions 
         assert own is not None, question.rule
         return own.answer(console, question)
     if proof.block is not None and question.changes not in ([], [f"block_size={proof.block}"]):
-        valid = f"block_size={proof.block}, the lemmas of {question.rule} cover only that"
+        only = f"the lemmas of {question.rule} cover only this size"
+        valid = f"block_size={proof.block}, because {only}"
         raise InputError("--param", f"{question.changes[-1]!r}; valid: {valid}")
     sizes = [change for change in question.changes if change != "block_size=any"]
     any_block = len(sizes) < len(question.changes) or not sizes

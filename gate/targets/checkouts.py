@@ -40,8 +40,8 @@ def read_project(file: Path) -> dict[str, Any]:
 
 
 def metadata_folder(checkout: Path, folder: Path) -> Path:
-    """Create a folder inside `folder` that contains the checkout's metadata, and return it, to be
-    put on the process's path."""
+    """Create a folder inside `folder` with the checkout's metadata, and return it. The caller puts
+    it on the process's path."""
     project = read_project(checkout / "pyproject.toml")
     name = project["name"].replace("-", "_")
     made = folder / f"{name}-{VERSION}.dist-info"
@@ -66,13 +66,13 @@ class Checkout:
         variable: the environment variable that gives the checkout's folder if the command line does
             not.
         needs: files that every supported checkout contains; "A|B" means A or B.
-        newer: a file and a text in it that tell newer code from older code, which lacks the text or
-            the whole file.
+        newer: a file and a text in it. Newer code has both; older code lacks the text or the whole
+            file.
         revisions: the revisions for newer and older code; None for code that no adapter can drive.
         package: the package of which the checkout is a development version; it runs in that
             package's environment.
-        by_version: whether newer code is compared with the revision of its version, if its version
-            is known.
+        by_version: whether newer code is compared with the revision that belongs to its version, if
+            the version is known.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Record which lines of its functions a target runs, from within the target's process.
+"""Record which lines of a target's functions run, from within the target's process.
 
 When a counted module is imported, each statement in its functions gets a probe, much as pytest
 rewrites assertions. A probe sets one byte of a file that is mapped into memory. Therefore the
@@ -188,7 +188,7 @@ def read_probes(folder: Path) -> list[Entered]:
 
 
 def combine(*parts: Iterable[Entered]) -> list[Entered]:
-    """Return, by module, the probes that were passed in any of the parts."""
+    """Combine recordings: return, by module, the probes that were passed in any of them."""
     passed: dict[tuple[str, str], bytes] = {}
     for path, module, probes in chain(*parts):
         passed[path, module] = _combine(passed.get((path, module), b""), probes)
@@ -196,7 +196,7 @@ def combine(*parts: Iterable[Entered]) -> list[Entered]:
 
 
 class Interval:
-    """Records which probes a target's processes pass between two calls of `take`.
+    """Records which probes a target's processes pass between two calls to `take`.
 
     `take` resets the probes. When the block ends, all probes that were passed in it are written
     back to the folder for later readers.

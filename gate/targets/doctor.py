@@ -38,8 +38,10 @@ MENDS = {
         "the queues must show the state after the step, with each unfinished request in "
         "one of them; aborting a request that has ended must change nothing"
     ),
-    "ALL-R04": "`finished` must contain each request in the step of its last token, with length or "
-    "eos, and an aborted request in the next step, with aborted",
+    "ALL-R04": (
+        "`finished` must contain each request in the step of its last token, with reason length "
+        "or eos, and an aborted request in the next step, with reason aborted"
+    ),
     "ALL-R09": (
         "free_blocks must count all blocks of the pool that no request holds, including "
         "cached blocks"
@@ -136,8 +138,8 @@ def fields(target: Target, scenario: Scenario) -> Remarks:
 
 
 def overridden(target: Target, scenario: Scenario) -> Remarks:
-    """Check that the methods of a user's scheduler class accept the calls that those of the release
-    accept."""
+    """Check that the methods of a user's scheduler class accept every call that the release's own
+    methods accept."""
     reply = target.start(scenario.system, scenario.revision or "", scenario.config)
     methods = msgspec.convert(reply.get(OVERRIDES, []), list[Override])
     for method in methods:
@@ -335,12 +337,9 @@ def judgeable(rules: Any, revision: str, observes: frozenset[str]) -> Remarks:
     for names, number in missing.most_common():
         if names:
             fields = "these fields" if "+" in names else "this field"
-            more = f"{_rules(number)} more could be judged if the target showed {fields}"
+            what = "rule" if number == 1 else "rules"
+            more = f"{number} more {what} could be judged if the target showed {fields}"
             yield Remark("note", names.replace("+", ", "), more)
-
-
-def _rules(number: int) -> str:
-    return f"{number} rule{'s' * (number != 1)}"
 
 
 def signatures(module: str) -> Remarks:
@@ -358,7 +357,7 @@ def signatures(module: str) -> Remarks:
         yield Remark(
             "note",
             "signatures",
-            "none to check; to have some checked, list them in RELIES_ON in the adapter",
+            "none to check; list the signatures that the adapter relies on in RELIES_ON",
         )
     elif compared is ...:
         last = (stderr.decode(errors="replace").strip().splitlines() or ["no answer"])[-1]
@@ -380,7 +379,7 @@ def _stop(target: Target, _: Scenario) -> None:
 
 
 BEFORE: Mapping[str, Callable[[Target, Scenario], None]] = {
-    "two equal runs": lambda _, __: None,
+    "two identical runs": lambda _, __: None,
     "start during a run": _half,
     "start after a stop": _stop,
 }

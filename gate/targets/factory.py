@@ -147,7 +147,7 @@ def _command(
     spec: TargetSpec, imports: Sequence[str], *, offline: bool, report: Callable[[str], None]
 ) -> tuple[Sequence[str], Mapping[str, str] | None, Sequence[str]]:
     """Return the command and the environment of a target, and the modules that a fork server may
-    import for it."""
+    import for the target."""
     if spec.kind == "command":
         return spec.command, None, ()
     release = spec.release

@@ -17,10 +17,12 @@ class Override(NamedTuple):
 
     Attributes:
         file, line: where the override is defined.
-        method, signature: its name, with that of its class, and its signature without annotations.
+        method, signature: the override's qualified name, and its signature without annotations.
         base, expected: the same for the method of the release.
-        fails: why a call fails that gives only what the release's method requires, or "".
-        may_fail: another call that the release's method accepts and that fails, and why, or "".
+        fails: why the override rejects a call with only the arguments that the release's method
+            requires, or "".
+        may_fail: another call that the release's method accepts and the override rejects, and why;
+            or "".
     """
 
     file: str
@@ -69,7 +71,7 @@ def _override(name: str, mine: tuple[type, ...], theirs: tuple[type, ...]) -> Ov
 
 
 def _function(value: Any) -> Any:
-    """Return the function of a method; None if the attribute of a class is anything else."""
+    """Return the function behind a class attribute, or None if the attribute is not a method."""
     value = getattr(value, "__func__", value)
     return value if inspect.isfunction(value) else None
 

@@ -54,7 +54,7 @@ class Tail:
         self._lock = threading.Lock()
 
     def drain(self, stream: IO[bytes]) -> None:
-        """Read the stream to its end. Call this in a thread of its own."""
+        """Read the stream to its end. Call this in a separate thread."""
         with stream:
             while data := stream.read(1 << 16):
                 with self._lock:
@@ -237,13 +237,14 @@ class PipeTarget:
     Every operation returns the reply unchanged, even if its "ok" is false, and may raise a
     TargetFault. A PipeTarget must not be used by two threads at once.
 
-    `start_limit` (seconds) applies until the first successful `start` in a new process, which
-    includes the imports. Later calls of `start` get `step_limit` or 30 s, whichever is greater.
-    Every other operation gets `step_limit`. `memory_limit` (MiB resident) applies to the process
-    itself, if the system reports it (Linux).
+    `start_limit` (seconds) applies to a new process until its first successful `start`, and thus
+    covers its imports. Later calls to `start` get `step_limit` or 30 s, whichever is greater. Every
+    other operation gets `step_limit`. `memory_limit` (MiB resident) applies to the process itself,
+    if the system reports it (Linux).
 
     A fork server may import the modules `imports` for the process. If `forks` is the socket of such
-    a server, the process is forked from it; otherwise, or if the server fails, it is started anew.
+    a server, the process is forked from it; otherwise, or if the server fails, the process is
+    started from scratch.
     """
 
     def __init__(

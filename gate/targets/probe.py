@@ -34,10 +34,10 @@ class ProbeRequest(NamedTuple):
 class Capabilities:
     """The configurations and features that a target accepts, and the fields that it shows.
 
-    `fixed` contains, for each scale, the keys of which the target accepts only one value. `refused`
-    gives the reason for each feature and each kind of configuration (`GateScales.kinds`) that the
-    target refuses; `refused_kinds` lists only the kinds. `left_out` contains messages for the user
-    about everything else that is not judged.
+    `fixed` contains, for each scale, the keys for which the target accepts only one value.
+    `refused` gives the reason for each feature and each kind of configuration (`GateScales.kinds`)
+    that the target refuses; `refused_kinds` lists only the kinds. `left_out` contains messages for
+    the user about everything else that is not judged.
     """
 
     started: Started
@@ -50,7 +50,7 @@ class Capabilities:
 
     def notices(self, *, in_one: bool = False) -> list[str]:
         """Return messages about everything that is not judged. With `in_one`, a single message
-        lists everything that the target refuses, with only the first reason."""
+        lists everything that the target refuses, and gives only the first reason."""
         why = "left out, because the target refuses"
         if in_one and len(self.refused) > 1:
             first = next(iter(self.refused.values()))
@@ -71,7 +71,7 @@ def probe(request: ProbeRequest) -> Capabilities:
     refusals: dict[str, ConfigRefused] = {}
     for scale in SCALES:
         if capabilities is not None and scale == "short" and "small" in capabilities.scales:
-            continue  # everything that scale `short` can show, `small` shows too
+            continue  # `small` shows everything that `short` can show
         try:
             plainest = _plainest(request, scale)
         except ConfigRefused as refused:
@@ -140,7 +140,7 @@ def as_usual(request: ProbeRequest) -> tuple[list[str], Started | None]:
     started: Started | None = None
     for scale in SCALES:
         if scale == "short" and "small" in scales:
-            continue  # everything that scale `short` can show, `small` shows too
+            continue  # `small` shows everything that `short` can show
         values = {**scales_of(request.system).scales[scale], **request.fixed}
         with suppress(ConfigRefused, InputError):
             started = _start(request, values)

@@ -26,7 +26,7 @@ class StartUp(NamedTuple):
 
 
 def checked_start(by: str, check: Callable[[], None]) -> StartUp:
-    """Run a release's start-up check, which messages call `by`. Raise RefusedError if it fails,
+    """Run a release's start-up check. Messages refer to it as `by`. Raise RefusedError if it fails,
     unless the user chose to ignore failures."""
     try:
         check()

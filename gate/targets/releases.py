@@ -324,7 +324,7 @@ class _Workshop:
             arriving.replace(kept)
         wheel = next(kept.glob("*.whl"))
         if not check_published(wheel, f"{package}=={version}"):
-            self.report(f"{package} {version}: its wheel is not checked: no list has its digest")
+            self.report(f"{package} {version}: its wheel is not checked (no list has its digest)")
         return wheel
 
     def pip(self, python: Path, command: str, *arguments: str) -> None:
@@ -382,8 +382,8 @@ def _install_torch(workshop: _Workshop, python: Path) -> None:
 
 
 def complaint(output: str) -> str:
-    """Return the line that gives the reason in the output of a failed child process, usually
-    pip."""
+    """Return the line that gives the reason, from the output of a failed child process (usually
+    pip)."""
     missing = re.search(r"satisfies the requirement (\S+) \(from versions: (.*)\)", output)
     if missing and "require a different python version" in output:
         return f"{missing[1]} does not support this Python ({platform.python_version()})"

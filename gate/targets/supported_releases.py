@@ -26,9 +26,9 @@ class Package:
         versions: the supported versions, oldest first. Each is mapped to the version of `runs_on`
             that it needs, or to itself if it runs on no other package.
         revision_of: a function that returns the revision of the model to compare a version with.
-        since: later versions than this one are accepted as well, untested.
-        settings: prefixes of environment variables with the user's own settings, which are removed
-            for the process.
+        since: versions later than this one are accepted as well, although they are untested.
+        settings: prefixes of environment variables with the user's own settings. The process does
+            not get these variables.
         cache_variable: the environment variable for the folder of the package's own cache.
         imports: slow modules of other packages that every version imports.
     """

@@ -81,8 +81,8 @@ class TargetSpec:
 
     @property
     def may_change(self) -> bool:
-        """Whether the code behind the target's name may change; that of a model or a release
-        never does."""
+        """Whether the code behind the target's name may change. The code of a model or a release
+        never changes."""
         return self.kind not in ("model", "release") or bool(self.scheduler)
 
     @property

@@ -1,4 +1,4 @@
-"""Judge every run of a trace in one pass, by the rules that the trace shows enough to check.
+"""Judge every run of a trace in one pass, by the rules for which the trace shows enough.
 
 Judged steps are discarded, so a trace may have any length.
 """

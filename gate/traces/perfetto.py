@@ -86,7 +86,7 @@ def write_perfetto(file: Path, runs: Sequence[Recorded]) -> None:
     about = {
         "step_us": STEP_US,
         "time": f"every step is drawn as {STEP_US} µs, since steps have no duration of their own",
-        "counters": "a counter shows the state after the step; volume and tkv are 0 without one",
+        "counters": "a counter shows the state after the step; without a volume or a tkv, it is 0",
     }
     events = (event for number, run in enumerate(runs, 1) for event in run_events(number, run))
     head = b'{"displayTimeUnit":"ms","otherData":' + json_line(about) + b',"traceEvents":[\n'

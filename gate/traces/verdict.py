@@ -64,8 +64,9 @@ class JudgedRevision:
         self.others |= started[:2] != self.started[:2]
 
     def note(self, rule: str, place: First) -> None:
-        """Record that a rule was broken, and keep only the place that says most. Failures of the
-        scheduler say more than those of the adapter, and first failures more than consequences."""
+        """Record that a rule was broken, and keep only the most informative place. Failures of the
+        scheduler are more informative than those of the adapter, and first failures more than
+        consequences."""
         known = self.first.get(rule)
         if known is None or _says_little(known) > _says_little(place):
             self.first[rule] = place

@@ -94,7 +94,8 @@ def _counts(verdict: Verdict) -> list[tuple[str, int]]:
 
 
 def _words(verdict: Verdict) -> dict[str, str]:
-    """Return the heading of each status. What the base breaks as well, nobody has accepted."""
+    """Return the heading of each status. With a base, "known" also covers rules that the base
+    breaks and that nobody has accepted."""
     if verdict.base is None:
         return WORDS
     return WORDS | {"known": "broken by the base as well, or accepted"}

@@ -26,9 +26,9 @@ def schedule(config: LlmServingSimConfig, state: State) -> Decision:
 
 
 def advance_running(config: LlmServingSimConfig, plan: Plan) -> Plan:
-    """Schedule running requests in the order of admission. Preempt those admitted last, so that
-    the first always makes progress (ALL-R06, ALL-R10). Each retry has one possible victim
-    less, so the loop ends (ALL-R02)."""
+    """Schedule running requests in the order of admission. Preempt those admitted last, so that the
+    first always makes progress (ALL-R06, ALL-R10). Each retry has one fewer possible victim, so the
+    loop ends (ALL-R02)."""
     place = 0
     while place < len(plan.running) and plan.budget > 0:
         sequence = plan.running[place]

@@ -167,7 +167,6 @@ def add_done(
     emitted, finished, prompt = [], [], 0
     for name, tokens in batch.scheduled:
         # A request that has finished or was aborted since the batch was built is in neither queue.
-        # queue.
         sequence = sequences.get(name)
         if sequence is None:
             continue

@@ -40,7 +40,7 @@ def prefill(config: NanoConfig, state: State) -> Plan:
 
 def admitted(plan: Plan, sequence: Sequence, pool: Pool, tokens: int) -> Plan:
     """Return the plan after the first waiting sequence has moved to the end of the running queue
-    (ALL-R03, NAN-R15). It computes `tokens` tokens."""
+    (ALL-R03, NAN-R15). The sequence computes `tokens` tokens."""
     return plan._replace(
         running=(*plan.running, sequence),
         waiting=plan.waiting[1:],
@@ -73,7 +73,8 @@ def decode(config: NanoConfig, state: State) -> Plan:
 
 def preempt(config: NanoConfig, plan: Plan, victim: Sequence, ready: tuple[Sequence, ...]) -> Plan:
     """Return the plan without the victim, which goes to the front of the waiting queue (NAN-R22).
-    It keeps no blocks (NAN-R21, NAN-R03), so all its tokens must be computed again (NAN-R23)."""
+    The victim keeps no blocks (NAN-R21, NAN-R03), so all its tokens must be computed again
+    (NAN-R23)."""
     others = ready + plan.running + plan.waiting
     return plan._replace(
         running=plan.running[:-1],

@@ -46,7 +46,7 @@ def reserved(config: SpyreConfig, revision: Revision, state: State) -> int:
 
 def fits_pool(config: SpyreConfig, revision: Revision, state: State, newcomer: Sequence) -> bool:
     """Return whether the blocks that are free and not promised are enough for all tokens that the
-    newcomer may have (SPY-R50). If they are, it can finish once it has started (ALL-R06).
+    newcomer may have (SPY-R50). If they are, the newcomer can finish once it has started (ALL-R06).
 
     A hit on a block that another request has takes no free block, but a hit on a free block does.
     """

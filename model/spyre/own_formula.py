@@ -104,8 +104,8 @@ _READ: set[str] = set()
 
 
 def is_read(name: str) -> bool:
-    """Return whether the user has named this formula. A file must not be executed because a target
-    reports its name."""
+    """Return whether the user has named this formula. A file must not be executed merely because a
+    target reports its name."""
     match = NAME.fullmatch(name)
     return match is not None and f"{match['file']}:{match['function']}" in _READ
 

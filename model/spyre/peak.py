@@ -29,8 +29,8 @@ def rounded_volume(decoding: Sequence[Decoding], newcomer: Newcomer, block_size:
 def largest_volume(
     decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int, largest: LargestTkv
 ) -> int:
-    """Return the largest batch x tkv during the newcomer's life, or 0 if it takes part in no decode
-    step.
+    """Return the largest batch x tkv during the newcomer's life, or 0 if the newcomer takes part in
+    no decode step.
 
     `largest` returns the largest tkv of a batch up to the step in which a request ends. Members are
     added in descending order of their ends. The function keeps the longest length and the sorted

@@ -29,12 +29,12 @@ def decide(config: SpyreConfig, revision: Revision, state: State) -> tuple[State
 
 
 def pause_and_resume(config: SpyreConfig, state: State) -> State:
-    """Return the state in which the requests for which the next step has room decode, and the
-    others pause.
+    """Return the state in which each request decodes if the next step has room for it, and pauses
+    otherwise.
 
     Requests are considered in the order of `fairness_order`. A request stays if it and the requests
     already kept are within the limit together. A request that keeps running keeps its place in the
-    queue. One that resumes goes to the end of it.
+    queue. A request that resumes goes to the end of the queue.
     """
     # If the whole batch is within the limit, every part of it is, too.
     if not state.paused and fits_limit(config, state.decoding):
@@ -55,7 +55,7 @@ def settled(
     ordered: Members[Sequence], fits: Callable[[list[Sequence]], bool]
 ) -> tuple[list[Sequence], list[Sequence]]:
     """Divide the requests into those that stay and those that pause. Consider them in the given
-    order. A request stays if it and the requests already kept fit together."""
+    order. A request stays if it fits together with the requests kept so far."""
     kept: list[Sequence] = []
     paused: list[Sequence] = []
     for request in ordered:

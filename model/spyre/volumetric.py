@@ -228,7 +228,7 @@ def member_figure(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
     """Project the member's final length, including its last token, plus a block or plus the padding
-    that the newcomer's prompt causes, whichever is more."""
+    that the newcomer's prompt causes, whichever is larger."""
     end = member.computed + member.remaining + 1
     padding = larger(blocks_for(prompt, block) - blocks_for(member.computed + 1, block), 0)
     return larger(round_up(end, block) + block, padding * block + end)

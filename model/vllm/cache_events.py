@@ -17,8 +17,9 @@ def publish(
 ) -> tuple[State, dict[str, Any]]:
     """Return the state, and the observation of a step with the events since the last publication.
 
-    They name each block that can be found since (V1-R99), with its tokens (V1-R95), and each block
-    that can no longer be found (V1-R98). A step in which no decision completes publishes nothing.
+    The events name each block that can now be found (V1-R99), with its tokens (V1-R95), and each
+    block that can no longer be found (V1-R98). A step in which no decision completes publishes
+    nothing.
     """
     known = NOTHING_CACHED if state.published is None else state.published
     cached = state.pool.cached

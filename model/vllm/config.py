@@ -183,7 +183,7 @@ def _check_groups(config: VllmConfig) -> None:
     kinds = {group.kind for group in config.kv_groups}
     alike = all(config.size_of(group) == config.block_size for group in config.more_groups)
     if config.more_groups and kinds == {"full"} and alike:
-        problem = f"{len(config.kv_groups)} full groups: vLLM makes one group of them"
+        problem = f"{len(config.kv_groups)} full groups: vLLM merges them into one"
         raise InputError(path, f"{problem}; valid: another kind after the first group")
     for number, group in enumerate(config.kv_groups):
         given = "no window" if group.window is UNSET else f"window {group.window}"
@@ -201,10 +201,10 @@ def _check_groups(config: VllmConfig) -> None:
         if number == 0:
             needed, why = config.block_size, "is not the block_size of the configuration"
         elif "mamba" in kinds:
-            needed, why = config.block_size, "beside a mamba group is not modelled"
+            needed, why = config.block_size, "together with a mamba group is not modelled"
         elif group.kind == "chunked_local" and config.enable_prefix_caching:
             # vLLM asserts this (ChunkedLocalAttentionManager.find_longest_cache_hit).
-            needed, why = config.hit_unit, "is less than hits of other groups need"
+            needed, why = config.hit_unit, "is less than the hits of the other groups need"
         if size != needed:
             raise InputError(f"{path}[{number}].block_size", f"{size} {why}; valid: {needed}")
         if group.kind == "chunked_local" and config.lookahead and config.enable_prefix_caching:
@@ -215,7 +215,7 @@ def _check_groups(config: VllmConfig) -> None:
         "pipeline_parallel_size": (config.pipeline_parallel_size or 1) > 1,
         "synchronous_loads": config.loads_in_step,
         "kv_connector and num_lookahead_tokens": config.loads and config.lookahead > 0,
-        "kv_connector beside a circular_buffer": config.loads and "circular_buffer" in kinds,
+        "kv_connector together with a circular_buffer": config.loads and "circular_buffer" in kinds,
     }
     for key, is_on in others.items():
         if config.more_groups and is_on:

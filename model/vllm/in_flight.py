@@ -38,7 +38,7 @@ def _ahead(sequence: Sequence, coming: Coming | None, drafts: int, turn: int) ->
 
 
 def count_down(state: State) -> State:
-    """Return the state at the start of a step, with one step of rest less for each request."""
+    """Return the state at the start of a step, in which each request has one fewer step to rest."""
 
     def rested(sequences: tuple[Sequence, ...]) -> tuple[Sequence, ...]:
         return tuple([s._replace(rests=s.rests - 1) if s.rests else s for s in sequences])
@@ -47,8 +47,8 @@ def count_down(state: State) -> State:
 
 
 def is_decided(state: State) -> bool:
-    """Return whether the engine core asks the scheduler for a decision in the coming step. No other
-    step counts for requests that rest.
+    """Return whether the engine core asks the scheduler for a decision in the coming step. Only
+    such steps count for requests that rest.
 
     While all is paused, it asks only if a request has ended since the last decision, because the
     worker must be told. While new requests are paused, it also asks if a request is running.

@@ -98,10 +98,11 @@ def missing(
 def hit_inside(
     config: VllmConfig, pool: Pool, sequence: Sequence, someone_runs: bool
 ) -> tuple[tuple[int, ...], Sequence]:
-    """Return the hit of a request if it may end inside a block, and the request.
+    """Return the hit of a request if hits may end inside a block, and the request.
 
-    A copy needs more blocks. If no request runs, and these are more than the pool has, the request
-    computes all its tokens itself, since no block will ever become free (ALL-R10).
+    Such a hit needs more blocks, because the block is copied. If no request runs, and the pool has
+    too few blocks, the request computes all its tokens itself, since no block will ever become free
+    (ALL-R10).
     """
     hit, found = partial_hits.hit(config, pool, sequence)
     if someone_runs or fits(pool, missing(config, pool, found, hit, 1)):

@@ -136,7 +136,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     reused_ids: bool | UnsetType = UNSET
     # Requests with several turns (`sessions`).
     streaming_inputs: bool | UnsetType = UNSET
-    # Limits beside `max_num_seqs`, the threshold and the encoder's.
+    # Limits in addition to `max_num_seqs`, the threshold and the encoder's.
     max_num_active_seqs: Positive | UnsetType | None = UNSET
     long_prefill_token_threshold_adaptive: bool | UnsetType = UNSET
     disable_chunked_mm_input: bool | UnsetType = UNSET
@@ -151,7 +151,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @cached_property
     def prefill_interval(self) -> int:
-        """Return the number of steps in which prefill is computed once (V1-R97)."""
+        """Return the interval between prefills: one step in this many computes prefills
+        (V1-R97)."""
         return self.prefill_schedule_interval or 1
 
     @cached_property
@@ -211,8 +212,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @cached_property
     def turn(self) -> int:
-        """Return how many steps after a decision that yields a token of a request the next decision
-        for this request is made, or 0 if that is not limited (V1-R50)."""
+        """Return the number of steps from a decision that yields a token of a request to the next
+        decision for that request, or 0 if it is not limited (V1-R50)."""
         stages = self.pipeline_parallel_size or 1
         return stages if self.has_v2_runner and self.decides_ahead and stages > 1 else 0
 

@@ -3,9 +3,10 @@
 Source: release 0.33.0, FullAttentionManager, MambaManager, BlockPool.cache_partial_block.
 
 With a `prefix_match_unit`, the prefill of a prompt also stops at the last multiple of the unit, and
-leaves a state there. The blocks of this *tail* can be found from then on. A request that finds one
-copies it in every group, because it continues in the middle of the block. The request that left the
-state overwrites it in its next step, so it first makes a copy of it for other requests.
+leaves a state there. The blocks of this *tail* can be found from then on. A request that finds such
+a block copies it in every group, because the request continues in the middle of the block. The
+request that left the state overwrites the state in its next step, so it first makes a copy for
+other requests.
 """
 
 from collections.abc import Iterable
@@ -63,8 +64,8 @@ def longest(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[tuple[i
 
 
 def found(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[tuple[int, ...], int]:
-    """Return the cached blocks of full attention for the longest hit, and its tokens. It ends where
-    full attention has cached all tokens, and every Mamba group a state."""
+    """Return the cached blocks of full attention for the longest hit, and its tokens. The hit ends
+    where full attention has cached all tokens, and every Mamba group has cached a state."""
     blocks, most = longest(config, pool, sequence)
     groups = groups_of_states(config)
     for tokens in range(most, 0, -config.match_unit):
@@ -146,8 +147,8 @@ def pinned(pool: Pool, *copied: tuple[int, int, int]) -> Pool:
 
 
 def keep_tail(config: VllmConfig, pool: Pool, sequence: Sequence, number: int) -> Pool:
-    """Return the pool after a request that left a state inside a block has taken a block for a copy
-    of it. From now on, the copy is found instead."""
+    """Return the pool after a request that left a state inside a block has taken another block for
+    a copy. From now on, the copy is found instead."""
     source = sequence.tables[number][tail_end(config, sequence) // config.block_size]
     (copy,), pool = take(pool, 1)
     assert pool.names is not None

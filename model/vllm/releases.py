@@ -160,9 +160,9 @@ def stop_before_read(
 
 
 def keep_drafts(config: VllmConfig) -> bool:
-    """Keep the drafts of a request that a decision leaves out. A placeholder that the worker cannot
-    replace is a wrong draft to it. 0.28.0 does this; 0.19.1 passes it on to the model (pull request
-    47029)."""
+    """Keep the drafts of a request that a decision leaves out. The worker treats a placeholder that
+    it cannot replace as a wrong draft. 0.28.0 does this; 0.19.1 passes the placeholder on to the
+    model (pull request 47029)."""
     return False
 
 

@@ -28,8 +28,8 @@ def begin(config: VllmConfig, state: State) -> tuple[VllmConfig, State]:
 
 
 def with_fair_share(config: VllmConfig, state: State) -> VllmConfig:
-    """Return the configuration with a threshold, if there is one, that allows each unfinished
-    request its share of the budget (V1-R88).
+    """Return the configuration. If it has a threshold that is less than each unfinished request's
+    share of the budget, raise the threshold to that share (V1-R88).
 
     Source: release 0.33.0, SchedulerConfig.long_prefill_token_threshold_adaptive.
     """
@@ -80,7 +80,7 @@ def queue_session(state: State, sequence: Sequence) -> State:
 
 def drafts_lapse(config: VllmConfig) -> bool:
     """Return whether a request loses its drafts when a decision leaves it out. The first model
-    runner replaces placeholders only for requests of the decision before (V1-R68)."""
+    runner replaces placeholders only for requests of the preceding decision (V1-R68)."""
     stages = config.pipeline_parallel_size or 1
     return config.decides_ahead and stages == 1 and not config.has_v2_runner
 

@@ -71,7 +71,7 @@ def advance_running(
 ) -> Plan:
     """Schedule running requests in order (V1-P01, V1CP-R03). Preempt those admitted last, so that
     the first always makes progress (ALL-R06). A request is preempted only if too few blocks are
-    free (V1-R05). Each retry has one possible victim less, so the loop ends (ALL-R02).
+    free (V1-R05). Each retry has one fewer possible victim, so the loop ends (ALL-R02).
 
     The cheat-sheet: A) RUNNING: n = clamp(num_tokens - num_computed, budget, threshold);
     allocate_slots; None -> preempt running.pop(); retry; commit; budget -= n.

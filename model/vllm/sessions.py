@@ -57,7 +57,7 @@ def step(
 
 
 def count_down(sequence: Sequence) -> Sequence:
-    """Return a session that has waited one step more for its next input. If the input is due, begin
+    """Return a session that has waited one more step for its next input. If the input is due, begin
     the next turn."""
     if sequence.awaits is None:
         return sequence

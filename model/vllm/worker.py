@@ -1,7 +1,7 @@
 """The scheduler's messages to the worker, which keeps a block table for each request.
 
 Source: release 0.33.0: SchedulerOutput, and the second model runner, which forgets a preempted
-request. The first model runner keeps it, and is told when it resumes.
+request. The first model runner keeps the request, and is told when the request resumes.
 """
 
 from operator import itemgetter

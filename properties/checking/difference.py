@@ -88,7 +88,8 @@ def of_steps(number: int, first: Step, second: Step) -> Difference | None:
 
 
 def of_details(number: int, first: Step, second: Step) -> Difference | None:
-    """Return how two steps differ in details, although `of_steps` finds no difference, or None."""
+    """Return how two steps differ in details if `of_steps` finds no difference. Return None if they
+    do not."""
     fields = tuple(
         Differing(name, *(msgspec.to_builtins(getattr(step, name)) for step in (first, second)))
         for name in DETAIL_FIELDS
@@ -102,7 +103,8 @@ def of_details(number: int, first: Step, second: Step) -> Difference | None:
 
 
 def _cause(grave: Sequence[Differing]) -> str:
-    """Return the fields that cause the difference. Two differences with equal causes count as one.
+    """Return the fields that cause the difference. Two differences with the same causes count as
+    one.
 
     If the steps schedule different requests or numbers of tokens, then their queues, kinds and
     emitted tokens differ only as a consequence.

@@ -109,7 +109,7 @@ class DifferentialTarget:
             runs have diverged.
         recent: the last few steps of both targets, up to the first that differs.
         runs: how many times the pair was started.
-        together: whether the second target still runs beside the first.
+        together: whether the second target still runs alongside the first.
         exact: whether details count as well, as between two versions of one scheduler.
     """
 
@@ -317,7 +317,7 @@ def _without_probe(step: Step) -> Step:
 
 
 class _Seen:
-    """Counts each event once, when it begins, and not again in every step in which it lasts."""
+    """Counts each event once, when it begins, and not again while it lasts."""
 
     def __init__(self) -> None:
         self._hit: frozenset[str] = frozenset()

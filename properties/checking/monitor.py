@@ -59,7 +59,7 @@ class Monitor:
             return []
         message = (
             f"{request.id} is refused ({words!r:.80}), although its {request.prompt_len} + "
-            f"{request.max_tokens} tokens can run and no other request is unfinished"
+            f"{request.max_tokens} tokens can run and every other request has ended"
         )
         return self._fault(AT_THE_DOOR, message)
 

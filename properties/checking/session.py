@@ -222,8 +222,8 @@ class Session:
 
     @property
     def expected(self) -> Step | None:
-        """Return the model's last step, with only the fields that the target shows. Return None
-        without a model."""
+        """Return the model's last step, with only the fields that the target shows. Return None if
+        there is no model."""
         if self._model_reply is None:
             return None
         whole = read_step(self._model_reply, frozenset())
@@ -348,8 +348,8 @@ class Names:
 
     def restored(self, step: Mapping[str, Any]) -> dict[str, Any]:
         """Return a step with the scenario's names. An id stands for the newest request that has it.
-        In the list of requests that the worker drops, however, it stands for the request that had
-        it before this step."""
+        However, in the list of requests that the worker drops, an id stands for the request that
+        had this id before the step."""
         seen = rename_requests(step, self._newest)
         if dropped := step.get("sent", {}).get("dropped"):
             seen["sent"] = {

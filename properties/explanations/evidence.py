@@ -32,7 +32,7 @@ DECISION = ("kind", "scheduled", "computed", "preempted", "tkv", "running", "fre
 class Evidence:
     """Follows one run, and explains at the end what caused its failure.
 
-    Pass `begun` and `watch` to `replay`. Of earlier steps, only the decisions are kept.
+    Pass `begun` and `watch` to `replay`. Only the decisions of earlier steps are kept.
     """
 
     def __init__(self) -> None:

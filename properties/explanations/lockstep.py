@@ -153,7 +153,7 @@ class Match:
 
 
 class Explainer:
-    """The models of all revisions of a system that have the run's configuration.
+    """The models of all of a system's revisions that support the run's configuration.
 
     Attributes:
         matches: a match for each revision; the first is that of the revision that judges the run.

@@ -216,7 +216,7 @@ def _turn(failure: Failure, account: RequestHistory, number: int) -> str:
 
 
 def _since(failure: Failure, name: str) -> int:
-    """Return the first step of the current period in which the request gets no tokens."""
+    """Return the step since which the request has got no tokens."""
     for number in range(len(failure.steps) - 1, -1, -1):
         if failure.steps[number].scheduled.get(name):
             return number + 1

@@ -16,7 +16,8 @@ Config = Mapping[str, Any]
 
 def alone(config: Config, request: RequestHistory) -> int:
     """Return the largest number of steps that a request can take. In the worst case, the scheduler
-    computes one token at a time, and each takes as many steps as there can be decisions in flight.
+    computes one token at a time, and each token takes as many steps as there can be decisions in
+    flight.
     """
     steps = (request.prompt + request.max_tokens) * in_flight.depth(config)
     return steps + request.deferrals

@@ -1,4 +1,4 @@
-"""Explain loads, sends and adapters in a failure as for vLLM."""
+"""Explain how loads, sends and adapters contribute to a failure, as for vLLM."""
 
 from ..vllm.explanations import facts
 

@@ -56,8 +56,8 @@ def fit(config: Config, whole: int, ahead: int) -> bool:
 
 
 def limits(config: Config) -> list[int]:
-    """Return the lengths, in tokens, beyond which no request can be computed: those of the pools
-    that are smaller than their window."""
+    """Return the lengths, in tokens, of the pools that are smaller than their window. No request
+    longer than such a pool can be computed."""
     tokens = [(group.pool * group.size, group.window) for group in windows(config)]
     return [room for room, window in tokens if room < window]
 

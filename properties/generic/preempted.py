@@ -1,4 +1,4 @@
-"""Preempted requests: no request starts while one waits that goes before it.
+"""Preempted requests: no request starts while a preempted one that goes before it waits.
 
 Source: target protocol, "Priorities" and "Preempted requests".
 """
@@ -15,7 +15,7 @@ GoesBefore = Callable[[VllmRun, VllmRequestHistory, VllmRequestHistory], bool]
 
 
 def overtaken_by_a_less_important_one(history: VllmRun, step: Step) -> str | None:
-    """No request starts while a more important one that was preempted waits (GEN-R41)."""
+    """No request starts while a preempted request that is more important waits (GEN-R41)."""
     for waiting, new in _pairs(history, _is_more_important):
         if new.id in step.scheduled and waiting.id not in step.scheduled:
             return (
@@ -26,8 +26,8 @@ def overtaken_by_a_less_important_one(history: VllmRun, step: Step) -> str | Non
 
 
 def overtaken_by_a_later_one(history: VllmRun, step: Step) -> str | None:
-    """First come, first served: no request starts while one waits that was preempted before it
-    arrived (GEN-R42)."""
+    """First come, first served: no newcomer starts while a request that was preempted before the
+    newcomer arrived still waits (GEN-R42)."""
     for waiting, new in _pairs(history, _was_preempted_before):
         if new.id in step.scheduled and waiting.id not in step.scheduled:
             return (
@@ -65,8 +65,9 @@ def _one_of_them_runs(history: VllmRun, step: Step, goes_before: GoesBefore) -> 
 def _pairs(
     history: VllmRun, goes_before: GoesBefore
 ) -> Iterator[tuple[VllmRequestHistory, VllmRequestHistory]]:
-    """Yield each request that waits because it was preempted, with each unstarted one that it goes
-    before. One that is aborted, can never run, or is still being computed holds up no other."""
+    """Yield each request that waits because it was preempted, with each unstarted one that must not
+    start before it. Leave out waiting requests that are aborted, can never run, or are still being
+    computed."""
     if loads.are_made(history.config):
         return
     unstarted = history.unstarted()

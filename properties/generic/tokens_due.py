@@ -16,7 +16,7 @@ from ..vllm.history.run import Coming, VllmRun, state_of
 def emitted_too_early_or_late(history: VllmRun, step: Step) -> str | None:
     """A decision computes only known tokens and proposed drafts. If decisions are made ahead,
     tokens in flight count as known. When the decision completes, it emits a token for each request
-    of which it has computed all known tokens. A request that was preempted in the meantime may lose
+    whose known tokens it has all computed. A request that was preempted in the meantime may lose
     this token."""
     ahead = speculation.decides_ahead(history.config)
     for name, tokens in reached(history, step).items():

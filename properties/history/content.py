@@ -74,7 +74,7 @@ def surely_shared(
     of_prompts: bool = False,
 ) -> int:
     """Return how many shared tokens a request must find in any cache, even in one that keeps only
-    one of two equal blocks.
+    one of two identical blocks.
 
     Return 0 if a request that does not run, or the same request twice, may have filled such blocks.
     """

@@ -68,7 +68,7 @@ class Features:
 
     def restarts(self, step: Step) -> bool:
         """Return whether the step may have preempted requests and restarted them with a hit,
-        although it does not show this."""
+        without showing it."""
         return step.preempted is None and not self.never_preempts
 
     def depth(self, config: Config) -> int:
@@ -201,7 +201,7 @@ KERNEL = Features()
 
 
 def features_of(system: str) -> Features:
-    """Return the features of a registered system. A system that has registered none has the
+    """Return the features of a registered system. A system without registered features has the
     kernel's."""
     registered: Features | None = part(system, "features")
     return registered or KERNEL

@@ -20,8 +20,8 @@ class RequestHistory:
         emitted: the tokens emitted so far.
         prefill_steps: the number of steps in which it was scheduled before its prompt was computed.
         ended: the reason why it ended.
-        preemptions: how often it was preempted. `regenerated` and `recompute_from`: how many tokens
-            it had generated and had computed at the last preemption.
+        preemptions: how often it was preempted. `regenerated` and `recompute_from` tell how many
+            tokens it had generated, and how many it had computed, at the last preemption.
         arrival: its number in order of arrival.
         priority: lower is more important.
         never_runnable: whether the request exceeds a limit on its own; a target may then end it at

@@ -102,8 +102,8 @@ def longest_request(config: Config) -> int:
     """Return the most tokens that prompt and answer may have together, including the last token,
     which is never computed.
 
-    If the budget is more than half the pool, whole prompts must fit into it; with a smaller budget
-    they are computed in chunks.
+    If the budget is more than half the pool, whole prompts must fit into the budget; with a smaller
+    budget, prompts are computed in chunks.
     """
     whole, budget = config["num_blocks"] * config["block_size"], config["max_num_batched_tokens"]
     return int(min(whole, budget) if 2 * budget > whole else whole) + 1
@@ -143,8 +143,8 @@ def beside_the_batch(draw: st.DrawFn, config: Config, history: RunHistory) -> Sh
     return with_tokens(config, prompt, draw(st.one_of(st.just(longest), st.integers(1, 4))))
 
 
-# Prefills come first, so a request that arrives during one waits behind it: the same numbers
-# matter.
+# Prefills come first, so a request that arrives during a prefill starts after it. The numbers to
+# aim at are therefore the same.
 beside_a_prefill = beside_the_batch
 
 

@@ -130,7 +130,8 @@ def _computed_after(history: RunHistory[Any], step: Step) -> Iterator[tuple[Requ
 
 
 def request_lost(history: RunHistory[Any], step: Step) -> str | None:
-    """Every unfinished request is in exactly one queue, and no other is in any (ALL-R03)."""
+    """Every unfinished request is in exactly one queue, and no other request is in any queue
+    (ALL-R03)."""
     if not step.scheduled.keys() <= history.live.keys():
         strangers = [name for name in step.scheduled if name not in history.live]
         return f"{_names(strangers)} scheduled, although ended or never accepted"
@@ -164,7 +165,7 @@ def requests_meet(history: RunHistory[Any], step: Step) -> bool:
 
 def _past_the_end(history: RunHistory[Any], name: str, tokens: int) -> str | None:
     """Return a message if a token is at a position beyond max_model_len. The last token of a
-    request may be one further, because it is never computed."""
+    request may be one position beyond it, because this token is never computed."""
     account, longest = history.live[name], history.config.get("max_model_len")
     computed = account.prompt + account.emitted + tokens - 1
     if longest is None or computed <= longest:
@@ -250,7 +251,8 @@ def token_due(history: RunHistory[Any], step: Step) -> bool:
 
 
 def waits_too_long(history: RunHistory[Any], step: Step) -> str | None:
-    """The first in line waits at most as many steps as the earlier work can take (ALL-R05)."""
+    """The first request in line waits for at most as many steps as the work ahead of it can take
+    (ALL-R05)."""
     if history.first_in_line is None:
         return None
     name, since, allowance = history.first_in_line
@@ -383,7 +385,7 @@ def someone_is_left_out(history: RunHistory[Any], step: Step) -> bool:
 
 
 def reads_other_tokens(history: RunHistory[Any], step: Step) -> str | None:
-    """Every block that a request reads holds its own tokens (ALL-R11)."""
+    """Every block that a request reads holds that request's own tokens (ALL-R11)."""
     changes = history.cache_changes(step)
     return changes.conflict if changes is not None else None
 

@@ -28,7 +28,7 @@ def hit_too_short(
 
 
 def must_be_found_again(starting: Callable[[Any, Step], Iterable[Any]]) -> Predicate:
-    """Return the predicate of the rules that computed tokens must be found again.
+    """Return a predicate for the rules which say that computed tokens must be found again.
 
     A starting request must find every token that was computed before, even in blocks that no
     request holds any more, unless the token's block has been handed out since. `starting` returns
@@ -93,8 +93,8 @@ def held_after(history: RunHistory[Any], step: Step) -> Mapping[str, tuple[int, 
 
 
 def held_of_group(step: Step, number: int) -> Counter[int]:
-    """Return how many requests hold each block of a KV group after a step. `number` counts the
-    groups after the first, from 0; blocks that have slid out of a window do not count."""
+    """Return how many requests hold each block of a KV group after a step. `number` is the index of
+    the group among those after the first. Blocks that have slid out of a window are left out."""
     tables = [groups[number : number + 1] for groups in (step.group_blocks or {}).values()]
     return Counter(block for found in tables for table in found for block in table if block)
 

@@ -17,9 +17,9 @@ class Predicate(NamedTuple):
     """The check of a rule. `broken` returns None, or a message with the numbers that break the
     rule. `exercised` is the witness.
 
-    Both functions read the history from before the step. `members` says to which steps they apply:
-    those that schedule a prefilling request, a decoding one, or any. `reads_kept` says whether they
-    read `RunHistory.kept`.
+    Both functions read the history from before the step. `members` says to which steps the
+    functions apply: those that schedule a prefilling request, a decoding one, or any. `reads_kept`
+    says whether they read `RunHistory.kept`.
 
     `reads` names everything that the functions read, apart from the configuration and the set of
     unfinished requests: fields of this step and the previous one, PHASES, and FIRST. If a step
@@ -71,12 +71,12 @@ class Broken(NamedTuple):
 
 
 def default_is(key: str, value: Any) -> Predicate:
-    """Return the predicate that the target's default for `key` is `value`."""
+    """Return a predicate which checks that the target's default for `key` is `value`."""
     return defaults_are({key: value})
 
 
 def defaults_are(values: Mapping[str, Any]) -> Predicate:
-    """Return the predicate that the target has these defaults, by key.
+    """Return a predicate which checks that the target has these defaults, by key.
 
     Source: the documents that name a default (SPY-R33, V1CP-R06, V1CP-R09, V1CP-R21, V1CP-R23,
     LSS-R36). A target reports its defaults in the reply to `start`.

@@ -43,7 +43,7 @@ class Choices:
         """Return the choice for a step.
 
         `absent` names the kinds of members that the step does not have, and `changed` what has
-        changed since the previous step; None means that anything may have.
+        changed since the previous step; None means that anything may have changed.
         """
         choice = self._made.get((absent, changed))
         if choice is None:

@@ -39,8 +39,8 @@ def like_an_earlier_prompt(
     Sometimes the new prompt is exactly the earlier prompt, its full blocks, or the prompt with its
     answer. Otherwise the common part ends at a point on which decisions of prefix caching depend:
     at the end of the earlier prompt or answer, or at a multiple of one of the `units`, such as a
-    block. The rest comes from the stream `name` or from that of the first request, so that equal
-    blocks occur after different beginnings.
+    block. The rest comes from the stream `name` or from that of the first request, so that
+    identical blocks occur after different beginnings.
     """
     gone = [request for request in earlier if request.abort_at is not None]
     other = draw(st.sampled_from(gone or earlier)) if draw(st.booleans()) else earlier[-1]

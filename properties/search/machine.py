@@ -231,8 +231,8 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.over and self.may_abort())
     @rule(which=st.integers(0, MAX_REQUESTS - 1), inside=st.booleans(), at_border=IMPATIENT)
     def abort(self, which: int, inside: bool, at_border: bool) -> None:
-        """Abort any request. Half of the time, abort a request whose prompt is being computed
-        instead, if there is one. Sometimes, abort a request right after it has begun a block."""
+        """Abort a request. Half of the time, choose a request whose prompt is being computed, if
+        there is one. Sometimes, abort a request right after it has begun a block."""
         if at_border:
             self.some_steps(1, to_border=True)
             if self.over or not self.may_abort():
@@ -308,7 +308,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     def next_name(self) -> str:
         """Return the id of the next request. If priorities decide, ids are in reverse order of
-        arrival, so that a tie decided by id shows."""
+        arrival, so that a scheduler that breaks ties by id is noticed."""
         number = len(self.requests)
         backwards = orders_by_priority(self.generators, self.config)
         return f"r{MAX_REQUESTS - 1 - number if backwards else number}"

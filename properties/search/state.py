@@ -87,8 +87,9 @@ def features_of_requests(scenario: Scenario) -> dict[str, bool]:
 
 
 def kept_going(scenario: Scenario, step: int) -> Scenario:
-    """Return the scenario such that a replay takes this step even if nothing is left to do by
-    then: unless something happens then or later, a request arrives in the next step."""
+    """Return the scenario, changed so that a replay takes this step even if nothing is left to do
+    by then. Unless something happens in this step or later, add a request that arrives in the next
+    one."""
     times = [event.step for event in scenario.events]
     times += [
         at for request in scenario.requests for at in (request.arrival, request.abort_at or 0)

@@ -45,12 +45,13 @@ class Shape(NamedTuple):
             token of its output.
         unused: the number of tokens by which max_tokens exceeds the output, in half of the
             requests.
-        longest_answer: the output, in tokens, of the first request of the largest run, whose first
-            long prompt is as long as the limits allow; 0 means that they are drawn like the others.
+        longest_answer: in the largest run, the output of the first request, in tokens; the run's
+            first long prompt is then as long as the limits allow. 0 means that both are drawn like
+            the others.
         returns_after: the number of steps after the last request at which the first long prompt
             comes once more; 0 means that it does not.
-        fills_pool: whether the prompts of a burst consist of full blocks, and fill the pool when
-            each request has taken one more, give or take a block.
+        fills_pool: whether the prompts of a burst consist of full blocks, and fill the pool, give
+            or take a block, once each request has taken one more block.
     """
 
     requests: Range
@@ -291,7 +292,7 @@ class _Requests:
             length = min(other.prompt_len + length // 4, self._longest - 1)
         whole = (*other.prompt, (f"out:{other.id}", other.tokens_to_emit))
         cut = draw.choice((other.prompt_len, block * draw.randint(1, 4), draw.randint(1, length)))
-        # Use few streams, so that equal blocks follow different beginnings.
+        # Use few streams, so that identical blocks follow different beginnings.
         behind = draw.choice((name, draw.choice(self._made[:2]).prompt[0][0]))
         cut = min(cut, length)
         cut -= cut % block if behind != name and cut > block else 0

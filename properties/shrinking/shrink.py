@@ -1,7 +1,7 @@
 """Shrink a scenario further than Hypothesis does: fewer requests, smaller numbers, whole blocks.
 
 Hypothesis shrinks the choices that led to a scenario. This pass shrinks the scenario itself, until
-only requests and tokens are left that the failure needs.
+only the requests and tokens that the failure needs are left.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -36,7 +36,8 @@ def shrink(scenario: Scenario, still_breaks: Callable[[Scenario], bool], attempt
     best, place, progress = scenario, 0, True
     while progress:
         progress = False
-        # What failed before the last success would most likely fail again, so it comes last.
+        # Changes that failed before the last success would most likely fail again, so they come
+        # last.
         ahead = islice(enumerate(simpler(best)), place, None)
         for number, candidate in chain(ahead, islice(enumerate(simpler(best)), place)):
             key = repr((candidate.config, candidate.requests, candidate.events))

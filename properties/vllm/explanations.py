@@ -1,5 +1,5 @@
-"""Explain vLLM's features in a failure: turns of sessions, loads, adapters, encoder inputs, and the
-worker's block tables."""
+"""Explain how vLLM's features contribute to a failure: turns of sessions, loads, adapters, encoder
+inputs, and the worker's block tables."""
 
 from collections.abc import Iterator
 

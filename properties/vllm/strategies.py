@@ -109,8 +109,8 @@ def tight_pools(draw: st.DrawFn, config: Config) -> dict[str, Any]:
 
 @st.composite
 def speculations(draw: st.DrawFn, config: Config) -> dict[str, Any]:
-    """Draw the number of drafts after each token, for which the pool must have room beside the
-    shortest request. Sometimes, draw a lookahead as well, for which the budget must have room.
+    """Draw the number of drafts after each token, for which the pool must have room in addition to
+    the shortest request. Sometimes, draw a lookahead as well, for which the budget must have room.
     """
     drafts = draw(st.sampled_from((1, 3, 2, 5)))
     if config["num_blocks"] is not None:
@@ -255,8 +255,8 @@ def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
     """Draw the number of usable blocks.
 
     The pool may be crowded, with about one block for every request that may run. It may have the
-    blocks of the longest request (`longest`, the minimum when a server sizes the pool itself) and
-    up to a sixth of what all requests could need. Or it may be unbounded.
+    blocks of the longest request (`longest`, the minimum when a server sizes the pool itself), plus
+    up to a sixth of the blocks that all requests could need. Or it may be unbounded.
     """
     crowded = st.integers(max(max_num_seqs - 2, 2), max(max_num_seqs, 2) + 1)
     enough = st.integers(longest, longest + max_num_seqs * longest // 6)

@@ -56,8 +56,8 @@ class CanonicalNames:
     def computed(self, history: BranchingHistory, *, newest: bool) -> frozenset[Hashable]:
         """Return the content that ended and preempted requests had computed.
 
-        With `newest`, the cache finds, of two blocks with the same content, the one that was filled
-        last. It then matters which requests have begun since those requests ended.
+        With `newest`, the cache finds the block that was filled last if several have the same
+        content. It then matters which requests have begun since those requests ended.
         """
         return frozenset(
             (

@@ -55,7 +55,7 @@ class RequestMenu:
 
 
 class Candidates:
-    """The items of a menu that a request may still turn out to be.
+    """The items of a menu among which the choice for a request is still open.
 
     `prompt`, `max_tokens`, `content`, `priority`, `external_tokens` and `load_steps` are None if
     the items differ in them. `accepted` gives the configurations (as bits) that accept at least one

@@ -94,7 +94,7 @@ SCOPES = (
     Scope("cache", "prompts that begin alike", 3, ALTERNATING, (4, 5), config=(CACHES,)),
     Scope(
         "cache aborts",
-        "the same with clients that give up",
+        "prompts that begin alike, with clients that give up",
         2,
         SHARED,
         (3, 4, 5),

@@ -65,7 +65,7 @@ SCOPES = (
     Scope("cache", "prompts that begin alike", 3, SHARED[1::2], (4, 5)),
     Scope(
         "cache in chunks",
-        "the same in chunks of three tokens, with clients that give up",
+        "prompts that begin alike, in chunks of three tokens, with clients that give up",
         2,
         SHARED,
         (4, 5),

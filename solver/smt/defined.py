@@ -140,7 +140,7 @@ class Body:
         names = {*code.co_varnames, *code.co_freevars, *code.co_cellvars, *set_in(tree)}
         own = {*REPLACED, *REWRITTEN, "dict", "list"} & (names | scope.keys()) | {"insort"} & names
         if own:
-            raise self.scope.refused(tree, f"another {min(own)} than Python's")
+            raise self.scope.refused(tree, f"a {min(own)} that is not Python's")
         decorators = {*map(ast.unparse, tree.decorator_list)}
         if decorators - {"property", "classmethod"} or tree.args.vararg is not None:
             raise self.scope.refused(tree)

@@ -418,7 +418,7 @@ class SymbolicLength:
         return bool(self.length >= 1)
 
     def __iter__(self) -> Iterator[Any]:
-        raise UndecidedError("looks at items of a sequence of which only the length is known")
+        raise UndecidedError("looks at items of a sequence whose items are unknown")
 
     def __eq__(self, other: object) -> bool:
         raise UndecidedError("compares a sequence whose length is unknown")
@@ -427,7 +427,7 @@ class SymbolicLength:
 
 
 class Prefix:
-    """A sequence of any length, of which only the first items are known.
+    """A sequence of any length. Only its first items are known.
 
     Its length is a symbol. When code iterates over the sequence, each possible number of items
     becomes a path. Reading an unknown item raises BeyondPrefixError.

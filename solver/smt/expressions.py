@@ -56,13 +56,13 @@ from .memory import PACKAGE
 from .rewriting import parameters
 
 MOST_NESTED = 3  # loops in loops; with n of them, code can find out whether there are n + 1 items
-# A loop in another counts as this many: it could ask whether each request is followed by another.
+# A nested loop counts as this many ways: it could ask whether each request is followed by another.
 WITHIN = 5
 
 
 @dataclass
 class Scope:
-    """A call of a function, with arguments of these kinds.
+    """A call to a function, with arguments of these kinds.
 
     Attributes:
         of: what the proof defines (`smt.defined.Definitions`).

@@ -333,7 +333,7 @@ def check_class(of: type) -> None:
 
 
 def shows(assumed: Kind, kind: Kind) -> bool:
-    """Return whether a result contains the records that the proof assumes in it."""
+    """Return whether a result contains the records that the proof assumes it contains."""
     if assumed.name != "row":
         return assumed.name != "record" or kind == assumed
     return kind.name == "row" and all(map(shows, assumed.of, kind.of))

@@ -59,8 +59,8 @@ def _is_new(node: ast.AST | None) -> bool:
 def carried_by(function: ast.AST) -> Iterator[tuple[str, ast.For]]:
     """Yield the variables that a function's loops carry from one item to the next, with the loops.
 
-    A loop carries a variable if it sets the variable for each item, but reads it before it has set
-    it for the current item, or a function within this one may read it. It also carries a list or
+    A loop carries a variable that it sets for each item if it reads the variable before setting it
+    for the current item, or if a nested function may read the variable. It also carries a list or
     dict that it fills and that the function reads before the loop ends.
     """
     defined = [each for each in ast.walk(function) if isinstance(each, ast.FunctionDef)]

@@ -69,8 +69,8 @@ class Simpler(ast.NodeTransformer):
     def case(
         self, subject: str, case: ast.match_case, rest: list[ast.stmt]
     ) -> list[ast.stmt] | None:
-        """Return a case as statements that end with `rest` if it does not apply; None if it is not
-        defined."""
+        """Return a `case` as statements, which continue with `rest` if the case does not apply.
+        Return None if its pattern is not defined."""
         test = _test(case.pattern, _read(subject))
         captures = list[ast.stmt]()
         if isinstance(case.pattern, ast.MatchAs) and case.pattern.name is not None:
@@ -126,8 +126,8 @@ def _generator(
 
 
 def _called(function: ast.expr, names: list[str]) -> tuple[list[str], ast.expr] | None:
-    """Return the call of a function, and the names of its arguments; None if it is not defined.
-    The function of `filter` may be None."""
+    """Return the names of the arguments, and the call to the function with them. Return None if
+    such a call is not defined. The function of `filter` may be None."""
     if isinstance(function, ast.Constant) and function.value is None:
         return names, _read(names[0])
     if not isinstance(function, ast.Lambda):

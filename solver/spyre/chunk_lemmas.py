@@ -174,13 +174,13 @@ def padding_is_less_than_a_chunk(sizes: Sizes, less: int) -> list[Any]:
     return negated(numbers, z3.And(filled, part))
 
 
-@lemma("The chunk in turn is one of the prompt's chunks, unless the last token is cached.")
+@lemma("The next chunk to compute is one of the prompt's chunks, unless the last token is cached.")
 def chunk_in_turn_belongs_to_prompt(sizes: Sizes, more: int) -> list[Any]:
     numbers, planned = _any_plan(sizes, all_cached=more)
     return negated(numbers, planned.index <= planned.chunks - 1)
 
 
-@lemma("The chunk in turn holds the next token to compute, and no more than a chunk.")
+@lemma("The next chunk to compute contains the next token, and is not larger than chunk_size.")
 def chunk_holds_next_token(sizes: Sizes, less: int) -> list[Any]:
     numbers, planned = _any_plan(sizes)
     begins = z3.And(planned.start >= 0, planned.start <= planned.computed)
@@ -245,7 +245,8 @@ def usable_hit_is_as_large_as_possible(sizes: Sizes, less: int) -> list[Any]:
 
 
 @lemma(
-    "After whole blocks, the rest of the prompt fits in one chunk exactly when that is its last."
+    "After whole blocks, the rest of the prompt fits in a chunk exactly when that chunk is the "
+    "last."
 )
 def rest_fits_only_in_last_chunk(sizes: Sizes, more: int) -> list[Any]:
     numbers, planned = _any_plan(sizes.in_blocks())

@@ -280,7 +280,7 @@ def door_refuses_what_lemmas_assume(block: int, more: int) -> list[Any]:
 
 
 @lemma(
-    "No last chunk that breaks the constraint runs beside another request.",
+    "A last chunk that breaks the constraint never runs while another request decodes.",
     "spyre.documented.decide",
     "spyre.documented.satisfies_last_chunk",
 )

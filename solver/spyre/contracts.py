@@ -58,7 +58,7 @@ def fewest_blocks(tokens: int, block: int) -> bool:
 
 @_contract("documented.chunk_count", lambda prompt, **_: prompt >= 1, PRODUCTION, SMALL)
 def fewest_chunks(prompt: int, block: int, chunk_blocks: int) -> bool:
-    """The chunks have room for the whole prompt, and one chunk less would not (SPY-R04)."""
+    """The chunks have room for the whole prompt, and one chunk fewer would not (SPY-R04)."""
     chunk = block * chunk_blocks
     chunks = documented.chunk_count(prompt, chunk)
     return (chunks - 1) * chunk < prompt <= chunks * chunk
@@ -77,7 +77,8 @@ def left_padding(prompt: int, block: int, chunk_blocks: int) -> bool:
 
 @_contract("documented.next_chunk", _in_a_prompt, PRODUCTION, SMALL)
 def chunk_in_turn(prompt: int, computed: int, block: int, chunk_blocks: int) -> bool:
-    """The chunk in turn holds the next token to compute, and no more than a chunk (SPY-R04).
+    """The next chunk to compute contains the next token, and is not larger than chunk_size
+    (SPY-R04).
 
     So every step makes progress and stays within the prompt, wherever a cached prefix ends.
     """
@@ -102,7 +103,7 @@ def chunk_borders(prompt: int, computed: int, block: int, chunk_blocks: int) -> 
 
 @_contract("documented.next_chunk", _in_a_prompt, PRODUCTION, SMALL)
 def chunk_after_chunk(prompt: int, computed: int, block: int, chunk_blocks: int) -> bool:
-    """A chunk begins where the previous one ended, and leaves one chunk less to come (SPY-R04)."""
+    """A chunk begins where the previous one ended, and leaves one fewer chunk to come (SPY-R04)."""
     chunk = block * chunk_blocks
     start, end = documented.next_chunk(prompt, computed, chunk, block)
     follows = end == prompt or documented.next_chunk(prompt, end, chunk, block)[0] == end
@@ -112,7 +113,8 @@ def chunk_after_chunk(prompt: int, computed: int, block: int, chunk_blocks: int)
 
 @_contract("documented.is_last_chunk", _in_a_prompt, PRODUCTION, SMALL)
 def last_chunk(prompt: int, computed: int, block: int, chunk_blocks: int) -> bool:
-    """When a chunk starts, the rest of the prompt fits in it exactly if it is the last (SPY-R39).
+    """When a chunk starts, the rest of the prompt fits in that chunk if and only if the chunk is
+    the last one (SPY-R39).
 
     `computed` only selects the chunk. In the middle of a chunk this would not be true, but no code
     asks at such a point.
@@ -185,7 +187,8 @@ def request_tkv(lengths: list[int], block: int) -> bool:
 
 @_contract("documented.max_tkv", _a_batch, PRODUCTION, SMALL)
 def largest_tkv(lengths: list[int], block: int) -> bool:
-    """The max-tkv is in the longest member's last block, at the largest offset of any (SPY-R27)."""
+    """The max-tkv is in the longest member's last block, at the largest offset of any member
+    (SPY-R27)."""
     largest = documented.max_tkv(lengths, block) - 1
     offset = max((n - 1) % block for n in lengths)
     return largest // block == (max(lengths) - 1) // block and largest % block == offset
@@ -225,7 +228,8 @@ def realigned_place(tokens: int, width: int, block: int) -> bool:
     SMALL,
 )
 def realigned_tkv(tokens: int, longest: int, block: int) -> bool:
-    """Except at a boundary, the realigned position is the member's tkv beside the longest member.
+    """Except at a boundary, the realigned position is the tkv that the member has in a batch with
+    the longest member.
 
     At a boundary, it is one block lower, and the releases differ from the definition. SPY-R46.
     """

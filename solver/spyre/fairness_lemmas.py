@@ -53,8 +53,9 @@ def _any_limit(run: SymbolicRun) -> Callable[[Any, Any], bool]:
 
 
 @lemma(
-    "The first request in fairness order decodes. Paused requests stay ahead of those behind them, "
-    "and decoding requests fall behind them (decoding: {decoding}, paused: {paused}).",
+    "The first request in fairness order decodes. Paused requests stay ahead of those behind "
+    "them, and decoding requests fall behind all paused ones (decoding: {decoding}, paused: "
+    "{paused}).",
     *STEP,
     "spyre.release_2_5_2.settled",
     name="step_keeps_fair_order_{decoding}_{paused}{longest}",

@@ -61,7 +61,7 @@ def loops(check: Check, block: int) -> list[Obligation]:
     ]
 
 
-@lemma("After k steps, a request no longer than the base fits in the base's blocks.")
+@lemma("After k steps, a request that is at most as long as the base fits in the base's blocks.")
 def growth_stays_within_base_blocks(lengths: Lengths, less: int) -> list[Any]:
     numbers = make_numbers(lengths)
     own, base, steps = (length(numbers, name) for name in ("own", "base", "steps"))
@@ -235,7 +235,7 @@ def fewer_requests_still_fit(more: int) -> list[Any]:
     return negated(numbers, after * smaller <= limit)
 
 
-@lemma("A decode step makes a request one token longer and leaves it one step fewer to run.")
+@lemma("A decode step makes a request one token longer and leaves it one fewer step to run.")
 def decode_step_adds_one_token(more: int) -> list[Any]:
     numbers = Numbers()
     prompt, computed, tokens, generated = (

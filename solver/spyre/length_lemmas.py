@@ -112,7 +112,7 @@ def _tell_order(numbers: Numbers, lengths: Lengths, known: list[Any], *tokens: A
     tell_multiples(numbers, lengths.block, *wholes)
 
 
-@lemma("More blocks are at least one block's tokens more.")
+@lemma("Of two numbers of blocks, the larger holds at least one block of tokens more.")
 def more_blocks_are_one_block_more(lengths: Lengths, more: int) -> list[Any]:
     numbers = make_numbers(lengths)
     first, other = numbers.fresh("one", 0), numbers.fresh("other", 0)

@@ -140,7 +140,7 @@ def follow(revision: Revision, carried: Collection[str]) -> Definitions:
     Raises: UndecidedError: the code does something that the proof does not define.
     """
     if vars(peak)["bisect_left"] is not bisect_left:
-        raise UndecidedError("has another bisect_left than Python's")
+        raise UndecidedError("uses a bisect_left that is not Python's")
     fields = {**FIELDS, (SpyreModel, "revision"): known(revision)}
     modules = [module.__name__ for module in MODULES]
     free = ("blocks", "published")
@@ -259,7 +259,7 @@ def kept_requests_fit_after_each_turn(all_asked: int) -> list[Any]:
     """Claim that the requests kept by `settled` fit together, whichever batches fit.
 
     The second of the three requests stands for any number. So the last turn is the turn of a
-    request after any number of others, of which any part is kept.
+    request after any number of others, any of which may have been kept.
 
     With `all_asked` set to 1, this is the lemma's guard, a variant that must fail: it claims that
     the requests that `settled` pauses fit as well.
@@ -294,13 +294,14 @@ def decoding(run: SymbolicRun, name: str) -> Sequence:
 
 
 def as_compared(batch: list[Sequence]) -> list[tuple[str, int]]:
-    """Return the ids of requests, and which numbers of tokens they have computed."""
+    """Return the ids of requests, and the numbers of tokens that they have computed."""
     return [(plain_id(request.id), bare(request.computed).get_id()) for request in batch]
 
 
 @lemma(
     "Each turn of the check adds one request to the earlier ones, however many these are, and "
-    "compares all of them with the largest volume if the newcomer is active at its end."
+    "compares all of them with the largest volume if the newcomer is still active when that "
+    "request ends."
 )
 def each_turn_counts_its_request(block: int, more: int) -> list[Any]:
     """Claim, for one iteration of the loop in `peak.largest_volume` and any values of its

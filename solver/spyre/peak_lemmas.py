@@ -107,7 +107,9 @@ def batch_is_constant_until_next_end(late: int) -> list[Any]:
     return negated(numbers, (end >= step) == (end >= following + late))
 
 
-@lemma("A request no longer than another is never beyond the other's blocks, then or later.")
+@lemma(
+    "A request that is at most as long as another never exceeds the other's blocks, now or later."
+)
 def shorter_request_stays_within_blocks(lengths: Lengths, less: int) -> list[Any]:
     numbers = make_numbers(lengths)
     own, longest, step, later = (
@@ -129,7 +131,7 @@ def no_full_block_no_new_block(lengths: Lengths, more: int) -> list[Any]:
     return negated(numbers, blocks(numbers, lengths, tokens + steps) == held)
 
 
-@lemma("The tkv of a request that has filled its blocks is the end of the widest one's blocks.")
+@lemma("The tkv of a request that has filled its blocks is the end of the widest request's blocks.")
 def full_request_ends_with_widest(lengths: Lengths, less: int) -> list[Any]:
     numbers = make_numbers(lengths)
     own, widest = length(numbers, "own"), length(numbers, "widest")

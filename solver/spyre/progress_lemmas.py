@@ -9,9 +9,9 @@ left.
 1. `waiting_request_prevents_idling`: no step is idle while a request waits or prefills.
 2. `only_first_in_line_starts`: only the first in line starts, and only if no other request
    prefills.
-3. `decode_step_brings_end_nearer`: a decode step leaves each decoding request one step fewer to
+3. `decode_step_brings_end_nearer`: a decode step leaves each decoding request one fewer step to
    run.
-4. `chunk_brings_decoding_nearer`: a chunk leaves its request one chunk fewer to compute.
+4. `chunk_brings_decoding_nearer`: a chunk leaves its request one fewer chunk to compute.
 5. `every_other_step_lowers_rank`: so each step in which the first in line does not start lowers the
    rank by at least one. An abort or an early end lowers it further.
 6. `first_in_line_starts_at_rank_zero`.
@@ -103,8 +103,8 @@ def _config(run: SymbolicRun, numbers: Numbers, requests: list[tuple[Any, Any]])
 
 @lemma("No step is idle while a request waits or prefills.", "spyre.documented.decide")
 def waiting_request_prevents_idling(revision: Revision, none_there: int) -> list[Any]:
-    """Claim that a newcomer that waits or prefills, alone or beside a decoding request, prevents an
-    idle step.
+    """Claim that a newcomer that waits or prefills, alone or together with a decoding request,
+    prevents an idle step.
 
     With `none_there` set to 1, this is the lemma's guard, a variant that must fail: it also covers
     steps without a newcomer.
@@ -179,7 +179,7 @@ def only_first_in_line_starts(revision: Revision, second: int) -> list[Any]:
     return holds_on(numbers, paths(numbers, code), lambda passed: z3.BoolVal(not passed))
 
 
-@lemma("A decode step leaves a request one decode step fewer.", "spyre.scheduler.complete")
+@lemma("A decode step leaves a request one fewer decode step to run.", "spyre.scheduler.complete")
 def decode_step_brings_end_nearer(revision: Revision, more: int) -> list[Any]:
     """Claim that completing a decode step (`scheduler.complete`) brings the end of its request
     nearer."""
@@ -206,7 +206,9 @@ def decode_step_brings_end_nearer(revision: Revision, more: int) -> list[Any]:
     return holds_on(numbers, paths(numbers, code), fewer)
 
 
-@lemma("A chunk leaves its request exactly one chunk fewer.", "spyre.documented.next_chunk")
+@lemma(
+    "A chunk leaves its request exactly one fewer chunk to compute.", "spyre.documented.next_chunk"
+)
 def chunk_brings_decoding_nearer(revision: Revision, more: int) -> list[Any]:
     numbers = Numbers()
     prompt, computed = length(numbers, "prompt"), length(numbers, "computed", 0)

@@ -105,8 +105,8 @@ def proven_for(rule: str, setting: Setting, block: int | None) -> str:
     few = "0 to 3 requests that decode or are paused, at most 2 of each"
     few = few if settles else f"0 to {MANY} or {LARGE} requests that decode"
     requests = (
-        f"every number of steps, with {few}, and 2 that wait (that these stand for any number of "
-        "requests is an argument about the code's loops, and not a lemma)"
+        f"every number of steps, with {few}, and 2 that wait (no lemma proves that these stand for "
+        "any number of requests; it is argued from the code's loops)"
     )
     room = "" if settles or setting.interleave else ", if the pool has room for every prompt"
     return f"{requests}{room}, the code in {_sizes(setting, block)}"
@@ -176,7 +176,8 @@ _PAUSING = RuleProof(
     "in which they do.",
     (
         "the code runs with up to three requests, one of them decoding, and is assumed to do the "
-        "same for more requests and when all are paused; the steps are counted in prose only",
+        "same for more requests and when all are paused; the number of steps is only derived in "
+        "prose",
         "any batch may or may not fit the limit, but a request that is alone does",
     ),
     "the rest of the code",

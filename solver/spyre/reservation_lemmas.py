@@ -64,7 +64,7 @@ def holdings_never_exceed_need(lengths: Lengths, less: int) -> list[Any]:
     return _within_need(lengths, less, last_token=False)
 
 
-@lemma("No request holds more blocks than it needs where its last token counts as well.")
+@lemma("No request holds more blocks than it needs, even if its last token counts as well.")
 def holdings_never_exceed_need_with_last_token(lengths: Lengths, less: int) -> list[Any]:
     return _within_need(lengths, less, last_token=True)
 
@@ -136,7 +136,7 @@ def lone_request_is_admitted(lengths: Lengths, less: int) -> list[Any]:
 
 @lemma(
     "If nothing is held or promised, a request that the releases' check on arrival accepted is "
-    "admitted even where its last token is promised a block."
+    "admitted even if its last token is promised a block."
 )
 def lone_request_is_admitted_with_last_token(lengths: Lengths, protocol: int) -> list[Any]:
     """With `protocol` set to 1, this is the lemma's guard, a variant that must fail: the check on

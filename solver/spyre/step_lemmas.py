@@ -57,13 +57,13 @@ JOINING = "joining_request_was_accepted"
 # The same lemmas for a step in which no request decodes. The check need not be called then.
 ALONE = {
     JOINING: "A request that joins an empty batch has computed its prompt and generated one token.",
-    "decoding_requests_run_together": "A step with no decoding request is no decode step.",
+    "decoding_requests_run_together": "A step without a decoding request is not a decode step.",
 }
 LEMMAS: dict[str, tuple[str, Claim]] = {
     JOINING: (
-        "If a request joins {requests} (if it starts, where the check is called only then), none "
-        "of them runs, and the check has accepted it together with all of them, in their current "
-        "state, at a tkv no less than the length of any.",
+        "If a request joins {requests} (or starts, if the check is called only then), none of "
+        "them runs, and the check has accepted the request together with all of them, in their "
+        "current state, at a tkv that is at least the length of each.",
         step_claims.joining_is_accepted,
     ),
     "decoding_requests_run_together": (

@@ -126,9 +126,9 @@ def accepts(
     """Return facts that hold if and only if the walk of `model.spyre.volumetric.accepts` accepts.
 
     The walk visits the projections in ascending order, and its batch shrinks by one request at
-    each. Of equal projections, only the first matters, because all of them are still in its batch.
-    Therefore, the batch at a projection consists here of all requests whose projection is not
-    lower. To avoid products, the limit is checked by cases: with m or more requests in the
+    each. If several projections are equal, only the first matters, because all of them are still in
+    its batch. Therefore, the batch at a projection consists here of all requests whose projection
+    is not lower. To avoid products, the limit is checked by cases: with m or more requests in the
     batch, the projection is at most limit // m.
     """
     own, others, to_the_end = projected
@@ -267,8 +267,8 @@ def ends(
 def rounded(
     numbers: Numbers, lengths: Lengths, decoding: list[Member], newcomer: Joining, limit: int
 ) -> list[Any]:
-    """Return facts which say that at each end, the number of active requests times the tokens in
-    the blocks of the widest one is within the limit."""
+    """Return facts which say that whenever a request ends, the volume is within the limit. The
+    volume is the number of active requests times the width of the widest one in whole blocks."""
     facts = []
     for end in ends(numbers, lengths, decoding, newcomer):
         full = (end.widest + 1) * lengths.block
@@ -280,8 +280,8 @@ def rounded(
 def exact(
     numbers: Numbers, lengths: Lengths, decoding: list[Member], newcomer: Joining, limit: int
 ) -> list[Any]:
-    """Return facts saying that the volume is within the limit at each end, and at the last
-    block-filling step before each end (a step in which some request fills a block)."""
+    """Return facts which say that the volume is within the limit whenever a request ends, and in
+    the last step before that in which some request fills a block."""
     facts = []
     for end in ends(numbers, lengths, decoding, newcomer):
         batch = numbers.count(end.active)

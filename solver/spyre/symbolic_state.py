@@ -90,7 +90,7 @@ class Lengths(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call of the volumetric check: its arguments and its answer."""
+    """A call to the volumetric check: its arguments and its answer."""
 
     members: list[Any]
     newcomer: Any

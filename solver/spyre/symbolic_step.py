@@ -69,7 +69,7 @@ class Step:
     """All paths of one step with `size` decoding requests.
 
     The step runs when `paths` is first read. `settles` means that the release decides within the
-    step which requests decode and which pause. With `pauses`, earlier steps may have decided so.
+    step which requests decode and which pause. With `pauses`, earlier steps may have done so.
     """
 
     settles = False

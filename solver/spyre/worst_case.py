@@ -7,9 +7,9 @@ that it lacks.
   `waste` is about the safest newcomer that the formula refuses: it is the number of tokens below
   the limit that would never have been used if this newcomer had joined.
 - `needed`, `least_slack`: bounds on the slack, in tokens, that makes a formula sound. For the lower
-  bound, there is a run that exceeds the limit if every request has one token of slack less. The
-  limit of this run is a symbol, and the last request uses it up to the last token. The upper bound
-  is the slack with which the lemmas hold (`formula_lemmas`).
+  bound, there is a run that exceeds the limit if every request has one token less slack. The limit
+  of this run is a symbol, and the last request uses it up to the last token. The upper bound is the
+  slack with which the lemmas hold (`formula_lemmas`).
 """
 
 from collections.abc import Callable, Iterator
@@ -204,8 +204,8 @@ def _waste(setting: Setting, beyond: int, *, guess: bool = False) -> Reached:
 
 
 def one_long_prompt(setting: Setting, problem: Problem) -> list[Any]:
-    """Return facts which say that short prompts join early, that a long one follows and, right
-    after the long one, the short one that is refused."""
+    """Return facts which say that short prompts join early, then a long one, and right after it the
+    short one that is refused."""
     *early, long, last = problem.arrivals
     at_once = [last.prompt <= 2 * setting.block, last.joins == long.joins + 1]
     return at_once + short_and_early(setting, early)
@@ -225,7 +225,7 @@ PATIENCE = 20.0  # seconds for a question
 
 class Needed(NamedTuple):
     """A run that shows how much slack a formula needs: its `arrivals` exceed `limit` if every
-    request has one token of slack less than `tokens`."""
+    request has one token less slack than `tokens`."""
 
     tokens: int
     limit: int

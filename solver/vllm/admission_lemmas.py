@@ -94,7 +94,7 @@ def tell_block_order(numbers: Numbers, block: Any, whole: Any, *tokens: Any) -> 
     tell_order(numbers, block, whole, *(count - 1 for count in counts))
 
 
-@lemma("More blocks are at least one block's tokens more.")
+@lemma("Of two numbers of blocks, the larger holds at least one block of tokens more.")
 def more_blocks_are_one_block_more(block: Any, more: int) -> list[Any]:
     numbers = make_numbers(block)
     first, other = some(numbers, "one"), some(numbers, "other")

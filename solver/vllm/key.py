@@ -22,7 +22,7 @@ class Key:
 
     `mentioned` are the requests whose answers occur in a prompt of the menu; they keep their names.
     `in_flight` says whether decisions may be in flight, and requests parked. `newest` says whether
-    the cache finds, of two blocks with the same content, the one filled last.
+    the cache finds the block filled last if several have the same content.
     """
 
     def __init__(

@@ -158,7 +158,9 @@ def each_predecessor_adds_one_length(block: Any, more: int) -> list[Any]:
     return negated(numbers, rank_before + longest <= bound + room)
 
 
-@lemma("There are fewer consecutive steps in which no request computes than slots.")
+@lemma(
+    "The number of consecutive steps in which no request computes is less than the number of slots."
+)
 def idle_steps_are_fewer_than_slots(block: Any, none_there: int) -> list[Any]:
     """With `none_there` set to 1, this is the lemma's guard, a variant that must fail: an idle step
     preempts no request."""

@@ -142,7 +142,7 @@ SCOPES = (
     Scope("cache", "prompts that begin alike", 3, ALTERNATING, (4, 5), config=(CACHES,)),
     Scope(
         "cache aborts",
-        "the same with clients that give up",
+        "prompts that begin alike, with clients that give up",
         2,
         SHARED,
         (3, 4, 5),
@@ -151,7 +151,7 @@ SCOPES = (
     ),
     Scope(
         "important cache",
-        "the same with two priorities",
+        "prompts that begin alike, with two priorities",
         3,
         with_priorities(ALTERNATING[::2], (0, 1)),
         (4,),
@@ -160,7 +160,7 @@ SCOPES = (
     Scope("ahead", "two steps in flight", 3, SOME_LENGTHS, (3, 4, 5), config=(AHEAD,)),
     Scope(
         "ahead aborts",
-        "the same with clients that give up",
+        "two steps in flight, with clients that give up",
         2,
         SOME_LENGTHS,
         (3, 4),
@@ -172,7 +172,7 @@ SCOPES = (
     ),
     Scope(
         "fast stages",
-        "the same with a fast worker",
+        "a pipeline of three stages with a fast worker",
         3,
         SOME_LENGTHS[::2],
         (3, 4),

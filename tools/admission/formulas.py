@@ -239,8 +239,8 @@ def markdown(
 ) -> str:
     parts = [
         f"Steps until all have finished, as a ratio to {BASE}; `!`: the limit was exceeded.\n"
-        "Early EOS: each output ends at a point drawn evenly from 1 to max_tokens, and the check\n"
-        "still plans for max_tokens.",
+        "Early EOS: each output ends at a point drawn uniformly from 1 to max_tokens, and the\n"
+        "check still plans for max_tokens.",
         summary(loads, results),
     ]
     for load in loads:

@@ -49,7 +49,7 @@ def load(name: str, about: str, requests: Iterable[ShapedRequest]) -> Load:
 
 
 def ending_early(load: Load, seed: int) -> Load:
-    """Return the same load with each output cut short, at a point drawn evenly from 1 to
+    """Return the same load with each output cut short, at a point drawn uniformly from 1 to
     max_tokens.
 
     The scheduler does not know this in advance. It plans for max_tokens, as for a real model, which

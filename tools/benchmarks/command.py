@@ -27,7 +27,9 @@ def command(
     ] = False,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", help="measure only this figure; repeat it, or write A,B"),
+        typer.Option(
+            "--only", help="measure only this figure; repeat the option or write A,B to add more"
+        ),
     ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="write the figures to this file")

@@ -70,7 +70,7 @@ class FigurePlan(NamedTuple):
 def in_turns(
     works: Sequence[Callable[[], float]], rounds: int, clock: Callable[[], float] | None = None
 ) -> list[float]:
-    """Run the functions `works` in turns, and return the median rate of each.
+    """Run the functions `works` alternately, and return the median rate of each.
 
     Because they take turns, a slow phase of the machine affects all functions alike. A function
     returns how much work it did. Its rate is that amount per second of `clock` (default: CPU time

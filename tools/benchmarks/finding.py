@@ -2,9 +2,9 @@
 and by chance.
 
 All of them check the same rules on the same models with the same planted faults. A bug counts as
-found when the rule named for it is broken. Other rules do not count, because releases have further
-faults that break them. The figures compare the CPU time from the first run to the step that breaks
-the rule, without shrinking.
+found when the rule that is listed for it is broken. Other rules do not count, because releases have
+further faults that break them. The figures compare the CPU time from the first run to the step that
+breaks the rule, without shrinking.
 
 The gate's engines are those of profile `ci`: the seed corpus and the built-in scenarios, then
 Hypothesis at each scale. Some of these scenarios were written for one of the bugs, so Hypothesis is
@@ -74,8 +74,8 @@ def checked(system: str) -> list[Rule]:
 
 
 def naming(fault: Fault) -> Callable[[list[Broken], Scenario], list[Broken]]:
-    """Return a filter that keeps only failures of the rule named for the bug, so that a run goes
-    on when other rules are broken."""
+    """Return a filter that keeps only failures of the rule that is listed for the bug, so that a
+    run goes on when other rules are broken."""
     return lambda broken, _: [failure for failure in broken if failure.rule == fault.rule]
 
 
@@ -90,8 +90,8 @@ def gate_scenarios(system: str) -> Iterator[tuple[str, Scenario]]:
 
 
 def sought_of(fault: Fault, target: Target) -> Sought:
-    """Return the search for a known bug. The bug counts as found once the rule named for it is
-    broken."""
+    """Return the search for a known bug. The bug counts as found once the rule that is listed for
+    it is broken."""
     rules = checked(fault.system)
     return Sought(target, fault.system, fault.revision, rules, naming(fault))
 
@@ -233,8 +233,8 @@ def warm_up(revisions: Iterable[tuple[str, str]]) -> None:
 PLAN = FigurePlan(
     "finding",
     "Time to find the known bugs",
-    f"{OURS}: the gate's engines, profile ci; alone: without the built-in scenarios; plain: "
-    "lists of evenly drawn integers as requests, the same predicates, in the published "
-    "configuration or in small ones with our values; '>': not found by then",
+    f"{OURS}: the gate's engines, profile ci; alone: without the built-in scenarios; plain: lists "
+    "of uniformly drawn integers as requests, the same predicates, in the published configuration "
+    "or in small ones with our values; '>': not found by then",
     rows,
 )

@@ -23,7 +23,7 @@ class Machine(msgspec.Struct, frozen=True):
 
     Attributes:
         cores: how many of the machine's `cores_there` cores this process may use.
-        memory_mb: the machine's memory; None if the system does not tell.
+        memory_mb: the machine's memory; None if the system does not report it.
         load: the mean number of runnable processes in the minute before the first measurement.
         versions: the installed versions, by name.
     """

@@ -52,7 +52,7 @@ Operation = tuple[str, tuple[Any, ...]]
 
 
 class MeasuredTarget(NamedTuple):
-    """A target, the scale and size of its search, and the configuration keys of which it allows
+    """A target, the scale and size of its search, and the configuration keys for which it allows
     only one value."""
 
     spec: str
@@ -169,8 +169,8 @@ def measure(subject: MeasuredTarget) -> list[MeasuredRound]:
 def round_of(
     target: Target, system: str, revision: str, subject: MeasuredTarget, seed: int
 ) -> MeasuredRound:
-    """Measure one round: the search, then its operations under the monitor and on the bare
-    target, in turns."""
+    """Measure one round, alternating between the search, its operations under the monitor, and its
+    operations on the bare target."""
     rules, spent = load(system), clocks(target)
     operations = record_search(target, system, revision, subject, seed)
     works: dict[str, Callable[[], object]] = {

@@ -1,10 +1,10 @@
 """The baseline for schedproof's search: the same predicates on requests that are drawn without
 guidance.
 
-A run is a list of requests, drawn evenly as integers, and a configuration. The configuration is
+A run is a list of requests, drawn uniformly as integers, and a configuration. The configuration is
 either the published one, or each key gets one of the (small) values from schedproof's own
-configurations, drawn evenly and independently. Hypothesis (`given` on lists of tuples of integers)
-or a random generator draws the numbers.
+configurations, drawn uniformly and independently. Hypothesis (`given` on lists of tuples of
+integers) or a random generator draws the numbers.
 """
 
 import random

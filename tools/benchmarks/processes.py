@@ -71,6 +71,6 @@ def run(words: Sequence[str], ends: int) -> float:
 PLAN = FigurePlan(
     "jobs",
     "Commands by their processes",
-    "each command with --jobs 1 and --jobs 2, in turns; wall-clock seconds",
+    "each command with --jobs 1 and --jobs 2, alternately; wall-clock seconds",
     rows,
 )

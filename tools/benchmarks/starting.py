@@ -41,6 +41,6 @@ def cpu_of_children() -> float:
 PLAN = FigurePlan(
     "starting",
     "Until a command begins",
-    "the version and the help of commands, each in a process of its own; CPU of that process",
+    "the version and the help of commands, each in a separate process; CPU of that process",
     rows,
 )

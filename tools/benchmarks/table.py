@@ -1,4 +1,4 @@
-"""Print the figures as tables, and write them to the file of --json."""
+"""Print the figures as tables, and write them to the file that --json names."""
 
 from collections.abc import Sequence
 
@@ -60,8 +60,8 @@ def number(value: float | None, at_least: bool = False) -> str:
 
 
 def as_json(machine: Machine, quick: bool, figures: Sequence[Figure]) -> bytes:
-    """Return the content of the --json file. Each value has a unit; `seconds` of a figure are
-    wall-clock time."""
+    """Return the content of the file that --json names. Each value has a unit; `seconds` of a
+    figure are wall-clock time."""
     return output.as_json(
         {"format": FORMAT, "quick": quick, "machine": machine, "figures": list(figures)}
     )

@@ -1,7 +1,7 @@
 """Install a release in a separate process: `installer RELEASE`.
 
-Slow stand-ins replace venv, pip and the package index. Each of their commands runs as a process of
-its own (`installer -- COMMAND`).
+Slow stand-ins replace venv, pip and the package index. Each of their commands runs as a separate
+process (`installer -- COMMAND`).
 """
 
 import os

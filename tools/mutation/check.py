@@ -168,7 +168,7 @@ def main() -> int:
     """Test the mutants and print the figures. Return 1 if the list of survivors is wrong or too
     many survive."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("files", nargs="*", help="files or folders of model; default: all of it")
+    parser.add_argument("files", nargs="*", help="files or folders in model/; default: all")
     parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
     # If a line occurs twice in a definition, list the mutants of both occurrences.

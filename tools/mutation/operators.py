@@ -30,8 +30,8 @@ class Change(NamedTuple):
 class Mutant(NamedTuple):
     """A changed model. `texts` maps the path of each changed file within `model` to its new text.
 
-    If no known rule catches the change, `is_open` says why none has to, or `hole` says why none
-    does.
+    If no known rule catches the change, either `is_open` says why no rule has to, or `hole` says
+    why the rules miss it.
     """
 
     change: Change
@@ -56,8 +56,9 @@ def places_of(source: str) -> Iterator[tuple[str, int, Any]]:
 
 
 def changed(source: str, operator: str, number: int) -> str | None:
-    """Return the source, changed by an operator at one of its places. Return None if the change is
-    none or does not compile: the operators take a `*` between parameters for a multiplication."""
+    """Return the source, changed by an operator at one of its places. Return None if nothing
+    changes or the result does not compile: the operators take a `*` between parameters for a
+    multiplication."""
     from cosmic_ray.mutating import mutate_code
     from cosmic_ray.plugins import get_operator
 

@@ -26,9 +26,9 @@ of that group about more requests are skipped: they run the same code. The proof
 A change that overruns must be red, and one that is the same must be green. A change that differs
 may be either, since a lemma may demand more than the limit does.
 
-With `--refactorings`, the changes are other ways to write the same code (`refactorings`). Each kind
-of them, then each function and each place in it is drawn with the same chance. Only the lemmas
-about at most one request are proven for them, which takes a few seconds instead of a minute.
+With `--refactorings`, the changes are other ways to write the same code (`refactorings`). Their
+kind is drawn first, then the function, then the place in it, each with equal chance. Only the
+lemmas about at most one request are proven for them, which takes a few seconds instead of a minute.
 
 Results are kept in `--ledger`. A later run continues from them, until a file of the model or of the
 solver changes. `--minutes` limits the CPU time of a run. The exit code is 1 if a change overruns

@@ -1,8 +1,8 @@
 """Fork runs of pytest from a process that has imported what all of them need, but no engine.
 
 Standard library only, apart from pytest: this file runs inside the environment of a release. It
-reads one JSON object a line, and answers each with one line once the run has ended: the CPU seconds
-that it took, and whether it was killed.
+reads one JSON object per line, and answers each with one line once the run has ended: the CPU
+seconds that it took, and whether it was killed.
 """
 
 import gc
@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 CPU_CLOCK = 2  # as the system numbers the clocks of another process
-PATIENCE = 30  # a run may take so many times its CPU time; others may use the machine as well
+PATIENCE = 30  # a run may take this many times its CPU time; others may use the machine as well
 
 
 class Watch:
-    """A plugin of pytest. Leaves out the tests that fail without a change, and writes the names of
-    the tests that fail to a file at once, because a run that takes too long is killed."""
+    """A pytest plugin. It leaves out the tests that fail without a change, and writes the names of
+    failing tests to a file immediately, because a run that takes too long is killed."""
 
     def __init__(self, out: Path, left_out: list[str]) -> None:
         self._out, self._left_out, self._ran = out, {*left_out}, 0
@@ -85,9 +85,9 @@ def main() -> None:
 
 
 def wait(process: int, seconds: float) -> tuple[float, bool]:
-    """Wait until a child ends, and kill it once it has used more than `seconds` of CPU time, or has
-    taken much longer, as it does if it waits forever. Return the CPU seconds and whether it was
-    killed."""
+    """Wait until a child ends, and kill it once it has used more than `seconds` of CPU time, or far
+    more wall-clock time, as a child that waits forever does. Return the CPU seconds and whether the
+    child was killed."""
     began = time.monotonic()
     while True:
         ended, _, used = os.wait4(process, os.WNOHANG)

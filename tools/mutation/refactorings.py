@@ -1,7 +1,7 @@
 """Refactorings of the models: other ways to write the same code, made mechanically.
 
 Each kind is tried at every place of a function where it applies. A few results differ from the
-original, for example if a moved statement has an effect; the small runs find these out.
+original, for example if a moved statement has an effect; the small runs reveal these.
 """
 
 import ast
@@ -272,7 +272,7 @@ def assignment_in_test(body: list[Any], at: int) -> list[ast.stmt] | None:
 
 
 def assignment_in_place(body: list[Any], at: int) -> list[ast.stmt] | None:
-    """Write the value of a variable that is read once where it is read."""
+    """Replace a variable that is read only once by its value."""
     match body[at : at + 2]:
         case [ast.Assign(targets=[ast.Name(id=name)], value=value), statement]:
             later = [each for node in body[at + 1 :] for each in ast.walk(node)]
@@ -301,7 +301,7 @@ def value_of(statement: ast.stmt) -> ast.expr | None:
 
 
 def argument_first(body: list[Any], at: int) -> list[ast.stmt] | None:
-    """Give the last argument of a call a name of its own."""
+    """Assign the last argument of a call to a variable first."""
     match value_of(body[at]):
         case ast.Call(args=[*_, last]) as call if not isinstance(last, ast.Starred | ast.Name):
             if isinstance(last, ast.GeneratorExp):
@@ -312,7 +312,7 @@ def argument_first(body: list[Any], at: int) -> list[ast.stmt] | None:
 
 
 def helper_within(body: list[Any], at: int) -> list[ast.stmt] | None:
-    """Compute a result in a function of its own."""
+    """Compute a result in a separate nested function."""
     match body[at]:
         case ast.Return(value=ast.expr() as value) if not isinstance(
             value, ast.Name | ast.Constant
@@ -434,7 +434,7 @@ FUNCTIONS = {"rename a variable": renamed, "a docstring": documented}
 
 
 def blocks_of(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, str]]:
-    """Yield where the lists of statements in a function are."""
+    """Yield each list of statements in a function, as its node and the field that contains it."""
     for node in ast.walk(function):
         for place in ("body", "orelse"):
             if isinstance(getattr(node, place, None), list) and getattr(node, place):

@@ -1,4 +1,4 @@
-"""Rule coverage: how many of the changed decisions that show in a run does a documented rule find?
+"""Rule coverage: of the changed decisions that show in a run, how many does a documented rule find?
 
     make tool NAME=mutation.rule_coverage OPTIONS="vllm --sample 100"
 
@@ -103,7 +103,7 @@ def observe(system: str, revision: str, scenarios: list[Any]) -> Iterator[list[A
 
 
 def differ(own: list[Any], steps: list[Any]) -> bool:
-    """Return whether a step differs by more than the names of blocks."""
+    """Return whether a step differs in more than the names of blocks."""
     from schedproof.model.faults import TargetBroken
     from schedproof.model.replies import read_step
     from schedproof.properties.checking.lockstep import differences, equal_at_sight

@@ -150,8 +150,8 @@ def _paused(move: Any) -> Any:
 
 
 def decoded(seen: dict[str, Any], prompts: dict[str, int], generated: dict[str, int]) -> list[int]:
-    """Return the lengths of the requests that decode in this step, including the token that it
-    computes."""
+    """Return the lengths of the requests that decode in this step, including the token that the
+    step computes."""
     if seen["kind"] != "decode":
         return []
     return [prompts[name] + generated.get(name, 0) for name in seen["scheduled"]]

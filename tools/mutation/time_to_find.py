@@ -8,8 +8,8 @@ without the comparison with the model, in its own process:
 
 - by a whole gate of the profile `quick`, with each of `--seeds` seeds;
 - by a gate of the profile `ci`;
-- by plain Hypothesis with the same rules. It draws lists of requests evenly, in configurations as
-  small as those of the gate.
+- by plain Hypothesis with the same rules. It draws lists of requests uniformly, in configurations
+  as small as those of the gate.
 
 The time is the CPU time until the first finding, including the rest of the stage that found it. If
 nothing is found, the time is a lower bound. Changes that some seed of `quick` misses are named on

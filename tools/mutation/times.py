@@ -1,4 +1,4 @@
-"""Print times to find as a table."""
+"""Print how long each engine took to find the changes, as a table."""
 
 import math
 from collections.abc import Iterator, Sequence

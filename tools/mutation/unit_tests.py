@@ -13,9 +13,9 @@ change is judged
   twice as long as on the unchanged release has found a hang;
 - by a gate of the profile `quick`, with the release as its base.
 
-A gate has found a change if it prints that the change breaks a rule, that its decisions differ
-from those of the base, or that it does not start. The time is the CPU time until then, or until the
-first test fails. If nothing is found, it is a lower bound. Both sides begin in a process that has
+A gate has found a change if it prints that the changed release breaks a rule, makes other decisions
+than the base, or does not start. The time is the CPU time until then, or until the first test
+fails. If nothing is found, the time is a lower bound. Both sides begin in a process that has
 imported the packages that vLLM needs, but not vLLM itself; the import of vLLM counts.
 
 vLLM's tests read the configurations of a few models from a hub. The tool writes small ones, with
@@ -98,7 +98,7 @@ class Place(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What one side found, "" for nothing, and the CPU seconds that it took."""
+    """What one side found ("" if nothing), and the CPU seconds that it took."""
 
     found: str
     seconds: float
@@ -129,7 +129,7 @@ def changes(core: Path, seed: int) -> Iterator[tuple[Place, str, str]]:
 
 
 class Ledger:
-    """The results so far, in a file with one JSON object a line."""
+    """The results so far, in a file with one JSON object per line."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -143,7 +143,7 @@ class Ledger:
                     sys.exit(f"{path}: line {number}: not a line that this tool has written")
 
     def get(self, change: str, side: str, ask: Callable[[], Any]) -> Any:
-        """Return the known result, or ask for it and keep it."""
+        """Return the result if it is known. Otherwise, get it from `ask` and store it."""
         if (change, side) not in self._known:
             result = self._known[change, side] = ask()
             entry = {"change": change, "side": side, "result": result}
@@ -168,7 +168,7 @@ def copy_package(code: Path, folder: Path) -> None:
 
 
 def write_models(hub: Path) -> None:
-    """Write the configurations of `MODELS` as the cache of a hub has them."""
+    """Write the configurations of `MODELS` in the layout of a hub's cache."""
     for name, (kind, architecture) in MODELS.items():
         folder, commit = hub / f"models--{name.replace('/', '--')}", "0" * 40
         config = {"model_type": kind, "architectures": [architecture], "torch_dtype": "float16"}
@@ -191,8 +191,8 @@ class Ran(NamedTuple):
 
 
 class UnitTests:
-    """Runs the unit tests in `tests`, the folder tests/v1/core of some other folder, on the package
-    in `package`. `scratch` is a folder for what the runs write."""
+    """Runs the unit tests in `tests`, a folder whose path ends in tests/v1/core, on the package in
+    `package`. `scratch` is a folder for what the runs write."""
 
     def __init__(self, prepared: Prepared, tests: Path, package: Path, scratch: Path) -> None:
         write_models(scratch / "hub")
@@ -218,7 +218,7 @@ class UnitTests:
         self._server = subprocess.Popen(command, stdin=pipe, stdout=pipe, env=env, text=True)
 
     def run(self, seconds: float, left_out: Sequence[str], *options: str) -> Ran:
-        """Run the tests for at most so many CPU seconds."""
+        """Run the tests for at most this many CPU seconds."""
         job = {**self._job, "seconds": seconds, "left_out": left_out, "options": options}
         self._out.unlink(missing_ok=True)
         assert self._server.stdin is not None
@@ -229,7 +229,7 @@ class UnitTests:
         return Ran(noted.get("failed", []), noted.get("tests", 0), used, killed)
 
     def on_the_release(self) -> Ran:
-        """Run all tests, also if some files cannot be collected."""
+        """Run all tests, even if some files cannot be collected."""
         return self.run(WHOLE, [], "--continue-on-collection-errors")
 
     def judge(self, seconds: float, left_out: Sequence[str]) -> Result:
@@ -261,7 +261,7 @@ class Gate:
         set_hypothesis_home()
 
     def judge(self, seconds: int) -> Result:
-        """Judge the package in a process of its own, until the first finding."""
+        """Judge the package in a separate process, until the first finding."""
         out = self._scratch / "gate.json"
         out.unlink(missing_ok=True)
         process = os.fork()
@@ -278,7 +278,7 @@ class Gate:
         return Result(*json.loads(out.read_text())) if out.exists() else Result("", seconds)
 
     def _judge(self, seconds: int, out: Path) -> None:
-        """Judge the package in this process, and end it once something is found or the time is
+        """Judge the package in this process. End the process once something is found or the time is
         up."""
         system, revision = "vllm", self._spec.default_revision() or ""
         options = GateOptions(

@@ -23,8 +23,8 @@ SWITCHES = ("early_eos", "interleave", "pausing")
 
 
 def read_setting(revision: str | None, changes: list[str]) -> Setting:
-    """Return the setting that `--revision` and `--param` describe. Without a number of requests,
-    the setting has 0."""
+    """Return the setting that `--revision` and `--param` describe. If no number of requests is
+    given, it is 0."""
     name = "sound" if revision is None else revision
     formula = ADMITS_BY.get(name)
     if name in RELEASED_FORMULAS:
@@ -91,8 +91,8 @@ def read_formula(name: str) -> str:
 
 
 def kept_instead(rule: str) -> str:
-    """Return the end of the sentence "TARGET keeps …" about a run that breaks the rule on the model
-    but not on the target. Return "" for rules that have no such sentence."""
+    """Return what to say of a target on which the run does not break the rule, although it does on
+    the model. Return "" for rules without words of their own."""
     if rule != LIMIT:
         return ""
-    return "the limit in this run, because it uses another formula to admit requests"
+    return "stays within the limit in this run, because it uses another formula to admit requests"

@@ -56,7 +56,7 @@ TERMS = (
     "  walk: in ascending order of terms, the formula compares (requests still to come) x term "
     "with the limit, until it has an answer",
     "  a lemma for any number of requests is about one or two of them, in any batch; the code is "
-    "run with the number of requests in the lemma's name",
+    "run with as many requests as the lemma's name says",
 )
 
 
@@ -253,8 +253,8 @@ def _proven_first(search: VolumeSearch) -> bool:
         return False
     spent = time.monotonic() - began
     search.say(
-        f"proven for {proven_for(*_scope(search))}: {len(lemmas)} lemmas in {spent:.1f} s, "
-        "which --prove lists"
+        f"proven for {proven_for(*_scope(search))}: {len(lemmas)} lemmas in {spent:.1f} s "
+        "(--prove lists them)"
     )
     return True
 

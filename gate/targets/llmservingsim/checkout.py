@@ -80,7 +80,7 @@ def command_line_defaults(folder: Path, keys: Iterable[str]) -> dict[str, Any]:
     """Return the defaults of the simulator's command line, by configuration key.
 
     The checkout defines its options inside `main`, which also starts the simulator. So only those
-    calls of `main` that add an option are run.
+    calls inside `main` that add an option are run.
     """
     source = next((folder / name for name in MAINS if (folder / name).is_file()), None)
     if source is None:

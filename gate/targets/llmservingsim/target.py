@@ -152,7 +152,7 @@ class Engine:
         return batch
 
     def complete(self, batch: Any) -> dict[str, Any]:
-        """Complete a batch, if there is one, and return the fields of the step that it
+        """Complete a batch, if there is one, and return the fields of the step that the batch
         determines."""
         loop: dict[str, Any] = {}
         if self.loop is not None:
@@ -307,8 +307,8 @@ class PoolEngine(Engine):
 
 
 def decodes_at(request: Any, computed: int) -> bool:
-    """Return whether a request with `computed` tokens decodes: at most its last generated token
-    remains to be computed."""
+    """Return whether a request with `computed` computed tokens decodes, that is, whether at most
+    its last generated token remains to be computed."""
     generated: int = request.num_tokens_reached - request.original_input
     return generated > 0 and request.num_tokens_reached - computed <= 1
 
@@ -344,9 +344,9 @@ class RadixEngine(Engine):
 
     @property
     def counts(self) -> bool:
-        """Whether the scheduler counts each request's computed tokens, including those of all
-        decisions. Release 1.0.0 does not count them, and with several pipeline stages the count
-        omits tokens in flight."""
+        """Whether the scheduler's count of a request's computed tokens includes all decisions.
+        Release 1.0.0 has no such count, and with several pipeline stages it omits tokens in
+        flight."""
         return self.checkout.has_router and self.config["pp_size"] == 1
 
     def step(self) -> dict[str, Any]:

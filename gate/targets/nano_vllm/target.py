@@ -160,8 +160,8 @@ class Engine:
         """The version of the checkout.
 
         Three states of the code call themselves 0.2.0: the one that the deck describes, the newest
-        one, and one in between that cuts prompts into chunks but publishes no blocks. The result
-        tells them apart.
+        one, and one in between that cuts prompts into chunks but publishes no blocks. The returned
+        version tells these apart.
         """
         named = version()
         if hasattr(self.scheduler.block_manager, "hash_blocks"):

@@ -33,7 +33,7 @@ def sleeps(scheduler: Any, released: Any) -> bool:
 
     Earlier releases say that they have no requests although blocks are still being sent. This is
     not modelled: for these releases, return False. `released` is the `released_class`, because the
-    method of a user's class may only call the release's.
+    method of a user's class may do nothing but call the release's method.
     """
     knows_of_sends = "connector" in released.has_finished_requests.__code__.co_names
     return knows_of_sends and not scheduler.has_requests()

@@ -28,7 +28,7 @@ Masks = dict[str, list[int | None]]
 
 class Matcher:
     """Stands in for xgrammar's state of a grammar. It accepts the request's output, and drafts that
-    were made for the same place, until the grammar ends.
+    were made for the same place in it, until the grammar ends.
 
     A mask contains the number of the matcher and how many tokens it has accepted.
     """
@@ -60,7 +60,8 @@ class Matcher:
         self.tokens = []
 
     def fitting(self, place: int, drafts: int) -> int:
-        """Return how many drafts fit that follow the first `place` tokens of the output."""
+        """Return how many of the drafts that follow the first `place` tokens of the output fit the
+        grammar."""
         if self._drafts:
             drafts = min(drafts, self._drafts[place % len(self._drafts)])
         return drafts if self._ends is None else max(min(drafts, self._ends - place), 0)

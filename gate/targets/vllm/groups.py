@@ -53,7 +53,7 @@ def check(config: Mapping[str, Any]) -> None:
             raise refuse(f"{KEY}[{number}]", group, valid)
         own = group.get("block_size", size)
         if type(own) is not int or own < 1 or (own != size and has_mamba(config)):
-            valid = f"a positive integer, or {size} beside a {MAMBA} group"
+            valid = f"a positive integer, or {size} with a {MAMBA} group"
             raise refuse(f"{KEY}[{number}].block_size", own, valid)
         unit = math.lcm(*(other.get("block_size", size) for other in groups))
         if kind == CHUNKS and config["enable_prefix_caching"] and own != unit:
@@ -72,7 +72,7 @@ def check(config: Mapping[str, Any]) -> None:
     if config.get("kv_connector") and any(group["kind"] == BUFFER for group in groups):
         raise refuse("kv_connector", True, f"false with a {BUFFER} group")
     if len(groups) > 1 and config.get("kv_connector") and config.get(LOOKAHEAD):
-        raise refuse(LOOKAHEAD, config[LOOKAHEAD], "0 if there are a connector and several groups")
+        raise refuse(LOOKAHEAD, config[LOOKAHEAD], "0 with a connector and several groups")
     drafts = config.get("num_speculative_tokens", 0)
     most = 0 if config.get(MODE) == "all" else config["block_size"] - 1
     if has_mamba(config) and config["enable_prefix_caching"] and drafts > most:

@@ -3,8 +3,8 @@
 Decisions wait in a queue, as in the engine core. A worker samples a token as soon as all preceding
 tokens are computed.
 
-Source: EngineCore.step_with_batch_queue. In release 0.19.1, it checks whether the worker is done
-with the oldest decision; later releases (0.28.0) wait until the queue is full.
+Source: EngineCore.step_with_batch_queue. In release 0.19.1, this method checks whether the worker
+has completed the oldest decision; in later releases (0.28.0), it waits until the queue is full.
 """
 
 from collections import deque

@@ -24,8 +24,8 @@ class Report(NamedTuple):
     """The number of correctly loaded tokens of each completed load, and the requests whose
     blocks were sent, both in the order in which they began.
 
-    A worker reports sets, whose order could differ between runs, and with it the blocks that are
-    reused first.
+    A worker reports sets. Their order could differ between runs, and so could the choice of the
+    blocks that are reused first.
     """
 
     landed: dict[str, int]

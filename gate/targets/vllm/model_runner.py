@@ -1,7 +1,7 @@
 """vLLM's two model runners. The scheduler decides a little differently for the second one.
 
-Source: release 0.33.0: VllmConfig.use_v2_model_runner. It follows an environment variable; without
-the variable, it depends on what is installed.
+Source: release 0.33.0: VllmConfig.use_v2_model_runner. An environment variable chooses the runner;
+without it, the choice depends on what is installed.
 """
 
 import importlib
@@ -29,7 +29,8 @@ def choose(release: Any, config: Mapping[str, Any]) -> bool:
 
 
 def check(release: Any, config: Mapping[str, Any], vllm_config: Any) -> None:
-    """Refuse the second model runner if the release has another number of decisions in flight."""
+    """Refuse the second model runner if the release does not keep as many decisions in flight as
+    the configuration says."""
     if config.get(RUNNER) and (most := vllm_config.max_concurrent_batches) != depth(config):
-        valid = f"false ({release} has {most} decisions in flight, and not {depth(config)})"
+        valid = f"false ({release} has {most} decisions in flight, not {depth(config)})"
         raise refuse(RUNNER, True, valid)

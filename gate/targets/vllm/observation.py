@@ -22,7 +22,7 @@ class SchedulerView:
         # prompt that the encoder computes.
         self.hits: dict[str, int] = {}
         self.encoded: dict[str, tuple[int, ...]] = {}
-        # For each request, as of the last call of `blocks`: vLLM's block objects and their numbers.
+        # For each request, as of the last call to `blocks`: vLLM's block objects and their numbers.
         self._tables: dict[str, list[Any]] = {}
         self._held: dict[str, list[int]] = {}
         self._in_groups: dict[str, list[list[int]]] = {}  # blocks in the groups after the first
@@ -90,7 +90,7 @@ class SchedulerView:
         return [[block.block_id for block in m.req_to_blocks.get(name, ())] for m in managers]
 
     def group_blocks(self, names: Iterable[str]) -> dict[str, list[list[int]]]:
-        """Return the blocks in the groups after the first, as they were at the last call of
+        """Return the blocks in the groups after the first, as they were at the last call to
         `blocks`."""
         return {name: self._in_groups.get(name, []) for name in names}
 

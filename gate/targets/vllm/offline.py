@@ -29,8 +29,8 @@ def fix_hash_seed() -> None:
 
 @contextmanager
 def imports_kept() -> Iterator[None]:
-    """Import modules without garbage collection, which would take a quarter of the time. Their
-    objects are never freed, so later collections leave them out."""
+    """Import modules with garbage collection switched off, since it would take a quarter of the
+    time. The objects of these modules are never freed, so later collections skip them."""
     gc.disable()
     try:
         yield

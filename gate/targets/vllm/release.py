@@ -189,7 +189,7 @@ def cached_config(
     If a `policy` for failed loads is given, the configuration has a connector. With `mamba`, it is
     the configuration of a model with Mamba layers; with `events`, routers are told what is cached.
     `second` says which model runner was chosen (`model_runner.choose`): vLLM checks the options for
-    it.
+    that runner.
     """
     if drafts is not None:
         options["speculative_config"] = speculative_config(*drafts)

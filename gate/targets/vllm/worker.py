@@ -14,8 +14,9 @@ def message_to_worker(
     scheduler: Any, decision: Any, encoded: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Any]:
     """Return the message to the worker about requests. The first model runner keeps preempted
-    requests, and the scheduler tells it when they resume. The second model runner forgets them, and
-    whatever it knew about a request that is sent again as a new one.
+    requests, and the scheduler tells it when they resume. The second model runner forgets preempted
+    requests. If a request is sent again as a new one, it also forgets whatever it knew about that
+    request.
 
     `encoded` contains the numbers of each request's encoder inputs.
     """

@@ -136,7 +136,8 @@ def with_projections(run: RecordedRun) -> RecordedRun:
 
 
 def ended(steps: int, broken: Sequence[Broken], *, finished: bool, ran: bool = True) -> str:
-    """Return how a run ended, in words. `ran` means that the target accepted some request."""
+    """Return how a run ended, in words. `ran` means that the target accepted at least one
+    request."""
     if broken:
         return f"{broken[0].rule} was broken in step {broken[0].step}"
     if not ran:

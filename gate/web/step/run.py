@@ -34,7 +34,7 @@ SHARED = "shared"  # the token stream at the beginning of prompts with a shared 
 
 
 class NotNow(ValueError):  # noqa: N818 (an answer to the user, not an error)
-    """Raised for a move that the run does not allow now. The message, of one line, names the
+    """Raised for a move that the run does not allow now. The message is one line that names the
     allowed moves."""
 
 

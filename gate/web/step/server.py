@@ -35,14 +35,15 @@ MAX_ALONE = 24  # in a row with at most this many blocks, each block is drawn by
 
 
 class Cell(NamedTuple):
-    """Consecutive equal blocks, with the number of tokens of each kind in one of these blocks."""
+    """Consecutive identical blocks, with the number of tokens of each kind in each of them."""
 
     blocks: int
     tokens: tuple[tuple[str, int], ...]
 
 
 def cells(padding: int, cached: int, prompt: int, generated: int, block_size: int) -> list[Cell]:
-    """Return the row of a request as cells. In a long row, equal neighbouring blocks form one cell.
+    """Return the row of a request as cells. In a long row, identical neighbouring blocks form one
+    cell.
 
     `padding` is in blocks. The other lengths are in tokens whose KV is computed.
     """

@@ -34,7 +34,8 @@ def queue(history: VllmRun) -> list[VllmRequestHistory]:
 
 def is_blocked_in_flight(history: VllmRun, request: VllmRequestHistory) -> bool:
     """Return whether a request cannot be scheduled before a batch in flight completes. On the page,
-    this is so if it is in such a batch; at HEAD, if all its known tokens are in flight or computed.
+    this is so if the request is in such a batch; at HEAD, if all its known tokens are in flight or
+    computed.
     """
     if history.revision == PAGE:
         return in_flight.is_still_computed(history, request)
@@ -94,8 +95,8 @@ def left_waiting(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def blocks_in_all(history: VllmRun, request: VllmRequestHistory, last: int = 0) -> int:
-    """Return how many blocks a request may need altogether. Its last token is never computed, so it
-    counts only if `last` is 1."""
+    """Return how many blocks a request may need altogether. Its last token is never computed. Set
+    `last` to 1 to count it anyway."""
     return blocks_for(history, request.prompt + request.max_tokens - 1 + last)
 
 
@@ -139,8 +140,9 @@ def decode_beside_a_prefill(history: VllmRun, step: Step) -> bool:
 
 
 def start_wrong(history: VllmRun, step: Step) -> str | None:
-    """A starting request computes its uncached tokens, up to threshold and budget (LSS-R11). With
-    chunking off, the budget must not split them at HEAD; the page leaves this open."""
+    """A starting request computes its uncached tokens, limited by the threshold and the budget
+    (LSS-R11). With chunking off, the budget must not split them at HEAD; the page leaves this
+    open."""
     new = admitted(history, step)
     cut = None if history.revision == PAGE else _cut_although_off(history, step, new)
     return cut or _cut_wrongly(history, step, new)
@@ -154,7 +156,8 @@ def start_is_cut_or_cached(history: VllmRun, step: Step) -> bool:
 
 
 def rest_wrong(history: VllmRun, step: Step) -> str | None:
-    """A partly computed prompt continues with the rest, up to threshold and budget (LSS-R12)."""
+    """A partly computed prompt continues with the rest, limited by the threshold and the budget
+    (LSS-R12)."""
     return _cut_wrongly(history, step, kept(history, step))
 
 

@@ -22,7 +22,7 @@ def wrong_end(history: VllmRun, step: Step) -> str | None:
         return f"the simulation ends before {names(history.live.values()) or 'a batch'} has ended"
     if not step.over and not goes_on:
         return (
-            "nothing is scheduled and no request is left to come, but the simulation does not end"
+            "nothing is scheduled and no request is still to come, but the simulation does not end"
         )
     return None
 

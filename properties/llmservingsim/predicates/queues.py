@@ -150,7 +150,7 @@ def left_out(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     """Return the requests that were left out of the batch although nothing prevented them from
     running.
 
-    Of the possible cache hits, only those shared with running requests count.
+    Only cache hits that are shared with running requests count.
     """
     if budget_left(history, step) <= 0 or step.preempted or pipeline_is_full(history):
         return []
@@ -176,8 +176,8 @@ def left_out(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def _could_start(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the waiting requests whose tokens up to the last have room in the pool. In the page's
-    revision, omit requests behind one that waits for blocks."""
+    """Return the waiting requests for which the pool has room, including their last token. In the
+    page's revision, omit requests behind one that waits for blocks."""
     could = []
     for request in left_waiting(history, step):
         if must_not_be_cut(history, step, request):
@@ -233,8 +233,8 @@ def work_for_a_full_pipeline(history: VllmRun, step: Step) -> bool:
 
 def not_as_vllm(history: VllmRun, step: Step) -> str | None:
     """Running requests come first, in their order. If too few blocks are free, the last of them is
-    preempted and gives back all its blocks, and no request is admitted in that step. None is
-    preempted for a waiting request (LSS-R30)."""
+    preempted and gives back all its blocks, and no request is admitted in that step. No request is
+    preempted for a waiting one (LSS-R30)."""
     return (
         _running_out_of_order(history, step)
         or _not_the_tail(history, step)

@@ -28,7 +28,7 @@ from .decision import (
 def phases_mixed(history: RunHistory, step: Step) -> str | None:
     """A step prefills or decodes, never both (NAN-R11).
 
-    If only the last token of a preempted sequence has to be computed, both kinds are right.
+    If only the last token of a preempted sequence has to be computed, either kind is right.
     """
     new = prefilled(history, step)
     old = [request for request in ran_before(history) if request.id in step.scheduled]
@@ -122,8 +122,7 @@ def the_head_waits(history: RunHistory, step: Step) -> bool:
 def needless_wait(history: RunHistory, step: Step) -> str | None:
     """A request that is next in line waits only if it fails a check (NAN-R10).
 
-    Of its possible cache hits, only those shared with running sequences count, to avoid false
-    alarms.
+    To avoid false alarms, only cache hits that are shared with running sequences count.
     """
     new, order = prefilled(history, step), waited_before(history)
     if history.aborts_inside or len(new) >= len(order):

@@ -115,7 +115,7 @@ def cached_block_in_chunk(history: RunHistory, step: Step) -> bool:
 
 
 def prompt_not_shared(history: RunHistory, step: Step) -> str | None:
-    """A starting request shares all but one block of a prompt that a running one has computed
+    """A starting request shares all blocks but one of a prompt that a running request has computed
     (SPY-R57)."""
     for request in starting(history, step):
         hit = history.hit_now(step, request)
@@ -138,8 +138,8 @@ def output_not_shared(history: RunHistory, step: Step) -> str | None:
         due = shareable(history, request, of_prompts=False)
         if hit is not None and hit < due:
             return (
-                f"{request.id} finds {hit} tokens in the cache, but {due} with generated ones "
-                "are due"
+                f"{request.id} finds {hit} tokens in the cache, but must find {due}, including "
+                "generated ones"
             )
     return None
 
@@ -160,8 +160,8 @@ def starting(history: RunHistory, step: Step) -> list[RequestHistory]:
 
 
 def shareable(history: RunHistory, newcomer: RequestHistory, *, of_prompts: bool) -> int:
-    """Return how many tokens of a newcomer are in full blocks of a running request, without the
-    block of the newcomer's last token."""
+    """Return how many tokens of a newcomer are in full blocks of a running request, not counting
+    the block of the newcomer's last token."""
     block = history.config["block_size"]
     known = known_elsewhere(history, newcomer, of_prompts=of_prompts)
     return int(min(known, newcomer.prompt - 1) // block * block)

@@ -1,4 +1,4 @@
-"""What a router knows that follows the events about the prefix cache.
+"""The knowledge of a router that follows the events about the prefix cache.
 
 Source: release 0.33.0: BlockStored, BlockRemoved, AllBlocksCleared.
 """

@@ -48,7 +48,8 @@ def after(history: RunHistory[Any], step: Step, given_back: GivenBack) -> GivenB
 
 
 def is_unsure(history: RunHistory[Any], step: Step) -> bool:
-    """Return whether a request may have received blocks in this step without its being shown."""
+    """Return whether a request may have received blocks in this step without the step showing
+    it."""
     return bool(step.preempted) or kept_in_groups.something_unseen(history, step)
 
 

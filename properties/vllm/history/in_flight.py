@@ -28,8 +28,9 @@ def turn(config: Config) -> int:
 
 
 def rest(history: VllmRun) -> None:
-    """Record that one of the steps in which requests are not scheduled is over, if the scheduler
-    was asked for a decision. `history` does not yet know which requests end in the step."""
+    """Count down the steps for which requests rest until they may be scheduled again (V1-R50), if
+    the scheduler was asked for a decision. `history` does not yet know which requests end in the
+    step."""
     ended = len(history.requests) + history.forgotten - len(history.live)
     if is_decided(history, ended):
         for request in history.live.values():

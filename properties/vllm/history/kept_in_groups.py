@@ -26,8 +26,8 @@ Tables: TypeAlias = Mapping[str, tuple[tuple[int, ...], ...]]
 
 
 def are_followed(config: Mapping[str, Any]) -> bool:
-    """Return whether a client can tell which blocks of several groups are still in the pool.
-    Perhaps only those of full attention can be found."""
+    """Return whether a client can tell which blocks of several groups are still in the pool. Even
+    so, the cache may find only those of full attention."""
     return (
         groups.are_several(config)
         and caches(config)
@@ -97,8 +97,8 @@ def lost_in(history: RunHistory[Any], step: Step, kept: Kept, but: str = "") -> 
 
 
 def _certain(history: RunHistory[Any], step: Step) -> Set[int]:
-    """Return the blocks that no request can have received in the step without its being shown:
-    those that requests hold both before and after it, or held until they left."""
+    """Return the blocks that no request can have received without the step showing it: those that
+    requests hold both before and after it, or held until they left."""
     before, now = (
         {block for tables in shown.values() for table in tables for block in table}
         for shown in (tables_of(history.last), tables_of(step))

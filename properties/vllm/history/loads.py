@@ -29,7 +29,7 @@ def meet_decisions(config: Mapping[str, Any]) -> bool:
 
 def book(history: VllmRun, step: Step) -> None:
     """Record the requests that this step parks. Each request is parked for a load only once. If the
-    worker reports in this step, each load needs one report less."""
+    worker reports in this step, each load needs one fewer report."""
     config, requests = history.config, history.requests
     for name in step.parked or ():
         request = requests.get(name)

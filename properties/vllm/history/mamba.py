@@ -52,8 +52,8 @@ def end_of_chunk(
 
 
 def tail(config: Config, request: VllmRequestHistory, last: int = 0) -> int:
-    """Return the last multiple of the unit of hits in a prompt, where a state is left, if it is
-    inside a block after the first `last` tokens; otherwise 0."""
+    """Return the last multiple of the hit unit in a prompt, at which a step leaves a state. Return
+    0 if it is a block boundary or within the first `last` tokens."""
     unit = match_unit(config)
     end = (request.prompt - 1) // unit * unit
     return end if end % config["block_size"] and end > last else 0

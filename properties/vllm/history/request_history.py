@@ -129,7 +129,8 @@ class VllmRequestHistory(RequestHistory):
 
     @property
     def num_tokens(self) -> int:
-        """Return the tokens known so far: prompt, output, and those in flight with their drafts."""
+        """Return the number of tokens known so far: prompt, output, and those in flight with their
+        drafts."""
         return self.prompt + self.emitted + self.tokens_in_flight + self.drafts_in_flight
 
     @property

@@ -67,8 +67,8 @@ def stages(config: Config) -> int:
 
 
 def drafts_to_compute(config: Config, request: VllmRequestHistory) -> int:
-    """Return the number of drafts of a request for which a position is left. The number is negative
-    if the drafts in flight would exceed the last position."""
+    """Return how many of a request's drafts still have a position. The number is negative if the
+    drafts in flight would exceed the last position."""
     if not request.drafted:
         return 0
     return max(
@@ -88,8 +88,8 @@ def correct_drafts(request: VllmRequestHistory, tokens: int) -> int:
 
 
 def loses_drafts(config: Config, request: VllmRequestHistory) -> bool:
-    """Return whether the drafts of the next decision do not reach the scheduler, which must check
-    them against the grammar of the request. It gets them with the token in flight that they
+    """Return whether the scheduler lacks the drafts of the next decision. It must check them
+    against the request's grammar, and gets them only together with the token in flight that they
     follow."""
     return request.arrived_blocked and decides_ahead(config) and not request.tokens_in_flight
 

@@ -27,8 +27,8 @@ from .queues import needless_wait
 
 
 def admission_rooms(history: VllmRun, step: Step) -> Iterator[tuple[VllmRequestHistory, int, int]]:
-    """Yield each admitted request with two numbers: the blocks that it needed for its admission,
-    and the blocks that were free at that time.
+    """Yield each admitted request with two numbers: how many blocks it needed for its admission,
+    and how many were free at that time.
 
     Cached blocks that no request holds are free before the admission but not afterwards, so they
     count as needed. The iteration ends at a request whose hit or blocks are unknown. With several

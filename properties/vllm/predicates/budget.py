@@ -43,8 +43,7 @@ def budget_binds(history: VllmRun, step: Step) -> bool:
 
 
 def beyond_known(history: VllmRun, step: Step) -> str | None:
-    """A scheduled request computes one or more tokens, all of them known or its padding
-    (V1-R02)."""
+    """A scheduled request computes one or more tokens, each of them known or padding (V1-R02)."""
     for name, known in missing(history, step).items():
         tokens = step.scheduled[name]
         if known is None or 1 <= tokens <= known:
@@ -104,7 +103,8 @@ def share_is_above_the_threshold(history: VllmRun, step: Step) -> bool:
 
 
 def running_clamp(history: VllmRun, step: Step) -> str | None:
-    """A running request computes all its uncomputed tokens, up to threshold and budget (V1-R04)."""
+    """A running request computes all its uncomputed tokens, limited by the threshold and the budget
+    (V1-R04)."""
     return _cut_wrongly(history, step, ran_before(history))
 
 
@@ -113,8 +113,8 @@ def running_is_cut(history: VllmRun, step: Step) -> bool:
 
 
 def waiting_clamp(history: VllmRun, step: Step) -> str | None:
-    """An admitted request computes all its uncomputed tokens, up to threshold and budget
-    (V1CP-R02)."""
+    """An admitted request computes all its uncomputed tokens, limited by the threshold and the
+    budget (V1CP-R02)."""
     return _cut_wrongly(history, step, admitted(history, step))
 
 

@@ -13,8 +13,7 @@ SHOWN = 3  # how many names a message lists at most
 
 
 def believed_in_vain(history: VllmRun, step: Step) -> str | None:
-    """A router that follows the events never takes a block for cached that cannot be found
-    (V1-R98)."""
+    """A router that follows the events never relies on a block that cannot be found (V1-R98)."""
     routing = routing_after(history, step)
     if not (gone := routing.known - routing.cached):
         return None

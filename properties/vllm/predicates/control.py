@@ -15,8 +15,8 @@ from .decision import names, preempted, ran_before, waited_before, was_set_aside
 
 
 def reset_wrongly(history: VllmRun, step: Step) -> str | None:
-    """A reset succeeds if and only if no request holds a block, or it is reset_running_requests
-    or sleep (V1-R35)."""
+    """A reset succeeds if and only if no request holds a block, or the event is
+    reset_running_requests or sleep (V1-R35)."""
     for event in _resets(history):
         holding = () if event.kind in RESETS_OF_RUNNING else event.holding
         if holding is None or event.done == (not holding):

@@ -12,7 +12,7 @@ from ..history.run import VllmRun, state_of
 
 
 def start_is_evicted_first(history: VllmRun, step: Step) -> str | None:
-    """Of the blocks that a request has given back, the last one is handed out first (V1CP-R40)."""
+    """The last of the blocks that a request has given back is handed out first (V1CP-R40)."""
     known = state_of(history).given_back
     left = known.keys() - given_back.held_after(step) if _taken(history, step) else ()
     for taken in _taken(history, step):
@@ -27,7 +27,7 @@ def start_is_evicted_first(history: VllmRun, step: Step) -> str | None:
 
 
 def block_is_evicted(history: VllmRun, step: Step) -> bool:
-    """Return whether the step hands out the block of a request that gave back several."""
+    """Return whether the step hands out a block of a request that gave back several."""
     known = state_of(history).given_back
     owners = [(name, since) for name, since, _ in known.values()]
     return any(owners.count(known[block][:2]) > 1 for block in _taken(history, step))

@@ -65,7 +65,7 @@ def sampling(history: VllmRun, step: Step) -> Mapping[str, Sampling]:
 
 
 def advanced_otherwise(history: VllmRun, step: Step) -> str | None:
-    """A grammar is advanced by the tokens that its request gets, once each, up to its end
+    """Each token that a request gets advances the request's grammar once, until the grammar ends
     (V1-R59)."""
     shown = step.grammars or {}
     for request, tokens in getting_tokens(history, step):
@@ -117,8 +117,8 @@ def mask_is_made(history: VllmRun, step: Step) -> bool:
 
 
 def mask_differs(history: VllmRun, step: Step) -> str | None:
-    """A mask allows what the grammar of its request allows after the tokens and drafts before it;
-    after the end of the grammar, it allows every token (V1-R64)."""
+    """A mask allows what its request's grammar allows after the preceding tokens and drafts. After
+    the end of the grammar, it allows every token (V1-R64)."""
     for name, entry in sampling(history, step).items():
         for number, shown in enumerate((step.masks or {}).get(name, ())):
             if shown != (own := entry.expected(number)):

@@ -74,8 +74,8 @@ def kept_out_of_the_window(history: VllmRun, step: Step) -> str | None:
 def first_read_in_flight(
     history: VllmRun, request: VllmRequestHistory, number: int, first: int
 ) -> int:
-    """Return the first block that is read by the current step, which reads from block `first` on,
-    or by a step in flight."""
+    """Return the first block that is read, either by the current step, which reads from block
+    `first` on, or by a step in flight."""
     if not request.begun:
         return first
     return first_block_read(history.config, further(history.config)[number], request.settled)
@@ -310,8 +310,8 @@ def groups_share_the_pool(history: VllmRun, step: Step) -> bool:
 
 
 def hit_of_groups_missed(history: VllmRun, step: Step) -> str | None:
-    """A starting request finds every token that a running request shares with it and holds in every
-    group (V1-R96)."""
+    """If a running request has the same tokens and holds them in every group, a starting request
+    finds them all (V1-R96)."""
     return hit_too_short(
         history,
         step,

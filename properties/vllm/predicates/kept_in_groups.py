@@ -100,9 +100,9 @@ def a_state_is_missing(history: VllmRun, step: Step) -> bool:
 
 @once
 def _junctions(history: VllmRun, step: Step) -> list[tuple[VllmRequestHistory, int, int]]:
-    """Return the starting requests of whose tokens full attention has cached more than the hit,
-    each with both lengths. Leave out requests for which full attention may have cached even more
-    than the client knows."""
+    """Return the starting requests for which full attention has cached more tokens than the hit
+    covers, each with both numbers. Leave out requests for which full attention may have cached even
+    more than the client knows."""
     kept, known = state_of(history).kept, []
     [attention, *_] = kept_in_groups.every_group(history.config)
     for request in not_loaded(history, step) if kept else ():

@@ -194,8 +194,8 @@ def needless_wait(history: VllmRun, step: Step) -> str | None:
     """The first in line is admitted if there are a slot, enough budget, and blocks for all its
     known tokens in addition to the watermark (V1-R07).
 
-    Of its possible cache hits, only those shared with running requests count. If it is unknown
-    which request is first, one is admitted if this is true of each that may be.
+    Only cache hits that are shared with running requests count. If several requests may be first,
+    one of them is admitted if these conditions hold for each of them.
     """
     request = _could_go(history, step)
     if request is None:

@@ -285,5 +285,5 @@ def test_ctrl_c_says_that_the_same_command_goes_on(run, monkeypatch):
     assert "17 gates of profile quick\n" in result.out
     Path("mine.py").write_text("class Mine:\n    pass\n", encoding="utf-8")
     result = run("matrix", "vllm==0.33.0", "--scheduler-cls", "mine.Mine", "--path", ".")
-    assert "interrupted after 0 of 1; the gates of a class start over" in result.err
+    assert "interrupted after 0 of 1; the next run judges the class from the start" in result.err
     assert not Path("schedproof-matrix/matrix.md").exists()  # it would show nothing

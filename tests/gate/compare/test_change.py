@@ -227,7 +227,7 @@ def test_what_it_breaks_has_a_command_that_replays_and_one_that_draws_it(console
     )
     text = reported(console, verdict(faults=(fault,)))
     assert text.startswith(
-        "BREAKS ALL-R03 no request lost, doubled or invented: step 4: r1 is lost"
+        "BREAKS ALL-R03 no request lost, duplicated or invented: step 4: r1 is lost"
     )
     assert f"\n  replay: {replay}\n" in text
     assert "\n  show:   schedproof show r.json --target vllm==0.28.0:mine.py:Mine\n" in text

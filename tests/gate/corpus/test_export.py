@@ -98,7 +98,7 @@ def test_the_pytest_file_tests_what_the_entries_were_found_on(run, tmp_path):
         in run(*("corpus", "export", "--as", "pytest", "--target", "a b")).err
     )
     kept(tmp_path / "corpus", crowd(prompt=2))
-    assert "entries found on mine:Target, model; valid: name one with --target" in on("")
+    assert "the entries were found on mine:Target, model; valid: name one with --target" in on("")
 
 
 def test_an_unknown_rule_does_not_get_into_a_file(run, tmp_path):

@@ -166,7 +166,7 @@ def test_loads_within_a_step_are_refused(tmp_path):
 def test_what_cannot_be_said_honestly_is_refused(tmp_path):
     kept(tmp_path / "two", LOADED, rule="V1-R20")
     kept(tmp_path / "two", SPYRE, rule="SPY-R04")
-    with pytest.raises(FileError, match="entries of spyre, vllm; valid: one system"):
+    with pytest.raises(FileError, match="the entries belong to spyre, vllm; valid: one system"):
         as_repository_tests(entries(tmp_path / "two"))
     kept(tmp_path / "other", crowd())
     with pytest.raises(FileError, match=r"nano_vllm has no template for tests; valid: spyre, vllm"):

@@ -276,8 +276,9 @@ def test_a_fault_names_the_lines_that_the_nearest_runs_without_it_did_not_enter(
     lines = [
         line for line in explanation_lines(event, rule, fault) if line.startswith("only here: ")
     ]
-    runs = f"the {fault.nearest} nearest runs" if fault.nearest > 1 else "the nearest run"
-    what = f"lines that {runs} without it did not enter"
+    number = f"{fault.nearest} " if fault.nearest > 1 else ""
+    runs = f"the {number}most similar passing run{'s' if number else ''}"
+    what = f"lines that {runs} did not enter"
     assert lines == [f"only here: faulty_scheduler.py:5-6 ({what})"]
     whole = {line for file in verdict.coverage.files for line in missed_lines(file.functions[0])}
     assert whole == set(), "what the gate has entered is still known"

@@ -224,7 +224,7 @@ def test_rules_that_cannot_be_judged_are_told_with_the_field_that_is_missing(exa
             step.pop("tkv", None)
 
     said = {remark.what: remark.why for remark in examined(Shy())}
-    assert "more could be judged if the target showed this field" in said["tkv"]
+    assert "more rules could be judged if the target showed this field" in said["tkv"]
     assert said["rules"] != "40 of 40 can be judged"
     of_none = doctor.judgeable(load("generic"), "documented", frozenset())
     several = {what: why for _, what, why in of_none if ", " in what}
@@ -339,7 +339,12 @@ class AnswersInWords(Toy):
 @pytest.mark.parametrize(
     ("target", "rule", "says", "mend"),
     [
-        (ForgetsAborts, "ALL-R04", "not reported as aborted", "in the next step, with aborted"),
+        (
+            ForgetsAborts,
+            "ALL-R04",
+            "not reported as aborted",
+            "in the next step, with reason aborted",
+        ),
         (
             CountsCachedBlocks,
             "ALL-R09",

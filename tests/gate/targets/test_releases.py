@@ -292,7 +292,7 @@ def test_a_wheel_that_was_not_published_is_refused_and_not_kept(cache, index, mo
 def test_a_wheel_that_is_on_no_list_is_said_to_be(index):
     lines = list[str]()
     releases.prepare(SPYRE, report=lines.append)
-    assert "vllm 0.19.1: its wheel is not checked: no list has its digest" in lines
+    assert "vllm 0.19.1: its wheel is not checked (no list has its digest)" in lines
     assert index.commands
 
 

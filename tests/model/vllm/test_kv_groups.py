@@ -163,20 +163,23 @@ def test_one_full_group_is_no_group_at_all():
         ),
         (
             {"kv_groups": [FULL, {"kind": "mamba"}, window(4) | {"block_size": 8}]},
-            "$.config.kv_groups[2].block_size: 8 beside a mamba group is not modelled; valid: 16",
+            "$.config.kv_groups[2].block_size: 8 together with a mamba group is not modelled; "
+            "valid: 16",
         ),
         (
             {"kv_groups": [FULL, {"kind": "chunked_local", "window": 8, "block_size": 8}]},
-            "$.config.kv_groups[1].block_size: 8 is less than hits of other groups need; valid: 16",
+            "$.config.kv_groups[1].block_size: 8 is less than the hits of the other groups need; "
+            "valid: 16",
         ),
-        ({"kv_groups": [FULL, FULL]}, "$.config.kv_groups: 2 full groups: vLLM makes one group of"),
+        ({"kv_groups": [FULL, FULL]}, "$.config.kv_groups: 2 full groups: vLLM merges them into"),
         (
             {"kv_groups": [FULL, {"kind": "circular_buffer", "window": 4}]},
             "$.config.kv_groups[1].window: circular_buffer with window 4; valid: absent",
         ),
         (
             {"kv_groups": [FULL, {"kind": "circular_buffer"}], "kv_connector": True},
-            "$.config.kv_groups: 2 groups with kv_connector beside a circular_buffer are not",
+            "$.config.kv_groups: 2 groups with kv_connector together with a circular_buffer are "
+            "not",
         ),
         (
             {"kv_groups": [FULL, window(4)], "prefix_cache_retention_interval": 24},

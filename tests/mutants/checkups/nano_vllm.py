@@ -19,7 +19,7 @@ CHECKUP = (
     Scope("cache", "prompts that begin alike", 3, SHARED[1::2], (4,)),
     Scope(
         "cache in chunks",
-        "the same in chunks of three tokens, with clients that give up",
+        "prompts that begin alike, in chunks of three tokens, with clients that give up",
         2,
         SHARED[::2],
         (4,),

@@ -87,7 +87,7 @@ CHECKUP = (
     Scope("three alike", "three prompts that begin alike", 3, ALTERNATING, (4,), config=(CACHES,)),
     Scope(
         "important cache",
-        "the same with two priorities",
+        "prompts that begin alike, with two priorities",
         3,
         with_priorities(ALTERNATING[::2], (0, 1)),
         (4,),

@@ -170,11 +170,15 @@ RETURNS = "    return state._replace("
             "sorted([1, 2], key=",
         ),
         # what only looks like Python's own function
-        (RETURNS, f"    def f(filter): return [*filter(None, kept)]\n{RETURNS}", "another filter"),
+        (
+            RETURNS,
+            f"    def f(filter): return [*filter(None, kept)]\n{RETURNS}",
+            "a filter that is not",
+        ),
         (
             "if kept else 0",
             "if [n for map, n in ((larger, 1),) if [*map(larger, kept)]] else 0",
-            "another map",
+            "a map that is not",
         ),
         # what has an order only sometimes
         (

@@ -56,7 +56,7 @@ def test_a_target_that_keeps_the_rule_is_said_to(run):
     result = run(*words, "--target", "model:2.1.2")
     assert result.code == 3, result
     assert "BROKEN SPY-R07" in result.out
-    assert "model:2.1.2 keeps the limit in this run" in result.out
+    assert "model:2.1.2 stays within the limit in this run" in result.out
 
 
 @pytest.mark.slow

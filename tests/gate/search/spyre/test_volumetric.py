@@ -199,8 +199,8 @@ def test_the_exact_check_refuses_nobody_in_vain(run):
 
 
 OF_A_FEW = (
-    "every number of steps, with 0 to 5 or 32 requests that decode, and 2 that wait (that these "
-    "stand for any number of requests is an argument about the code's loops, and not a lemma)"
+    "every number of steps, with 0 to 5 or 32 requests that decode, and 2 that wait (no lemma "
+    "proves that these stand for any number of requests; it is argued from the code's loops)"
 )
 
 
@@ -530,7 +530,7 @@ def test_a_target_that_keeps_the_limit_in_that_run_is_no_finding(run):
     result = run("search", "SPY-R07", *words)
     assert result.code == 3, result
     assert result.out.endswith(
-        "keeps the limit in this run, because it uses another formula to admit requests\n"
+        "stays within the limit in this run, because it uses another formula to admit requests\n"
     )
 
 

@@ -78,7 +78,7 @@ def test_a_release_with_another_number_of_decisions_in_flight_is_refused():
     with pytest.raises(RefusedError) as caught:
         model_runner.check("vllm 1", AHEAD_IN_STAGES, Config)
     assert str(caught.value) == (
-        "$.config.use_v2_model_runner is true; valid: false (vllm 1 has 2 decisions in flight, and "
+        "$.config.use_v2_model_runner is true; valid: false (vllm 1 has 2 decisions in flight, "
         "not 3)"
     )
     model_runner.check("vllm 1", {"async_scheduling": True}, Config)

@@ -999,7 +999,7 @@ def test_a_failed_load_of_several_groups_ends_the_engine_before_0_33(vllm):
         ({"synchronous_loads": True}, "one group with synchronous_loads true"),
         (
             {"num_speculative_tokens": 2, "num_lookahead_tokens": 2},
-            "valid: 0 if there are a connector and several groups",
+            "valid: 0 with a connector and several groups",
         ),
         (
             {"kv_groups": [{"kind": "full"}, {"kind": "mamba"}]},

@@ -1,4 +1,4 @@
-"""Preempted requests: no request starts while one waits that goes before it."""
+"""Preempted requests: no request starts while a preempted one that goes before it waits."""
 
 import pytest
 

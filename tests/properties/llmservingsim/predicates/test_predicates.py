@@ -385,7 +385,7 @@ def test_a_request_that_no_step_schedules_does_not_keep_the_simulation_from_its_
     stuck = book(request("a", 40), instances=1, num_blocks=2)
     assert main_loop.wrong_end(stuck, ran({}, waiting="a", free_blocks=2, over=True)) is None
     assert main_loop.wrong_end(stuck, ran({}, waiting="a", free_blocks=2, over=False)) == (
-        "nothing is scheduled and no request is left to come, but the simulation does not end"
+        "nothing is scheduled and no request is still to come, but the simulation does not end"
     )
     assert main_loop.wrong_end(stuck, ran({"a": 6}, running="a", over=False)) is None
     assert main_loop.wrong_end(stuck, ran({"a": 6}, running="a", over=True)) is not None
