@@ -26,6 +26,7 @@ from ...spec.catalogue import Rule
 from ..rules.predicate import Broken
 from ..rules.registry import LOCKSTEP, keeps_step, observable, predicates_of
 from . import lockstep
+from .failure_signature import crash_message
 from .monitor import Monitor
 
 CONTEXT_STEPS = 6
@@ -277,7 +278,8 @@ class Session:
             return self.monitor.hung(str(fault))
         if isinstance(fault, TargetCrashed):
             self.details = fault.details
-        elif isinstance(fault, TargetDied):
+            return self.monitor.crashed(crash_message(str(fault), fault.details))
+        if isinstance(fault, TargetDied):
             self.details = fault.stderr_tail
         return self.monitor.crashed(str(fault))
 
