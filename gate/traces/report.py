@@ -142,7 +142,7 @@ def print_trace_verdict(console: Console, verdict: TraceVerdict, explained: bool
         if explained and not part.runs_that_match:
             output.say(console, f"no model of {part.system} matches a run to its end")
     if verdict.cut is not None:
-        line = f"{verdict.cut}; nothing after that is judged"
+        line = f"{verdict.cut}; the rest of that run is not judged"
         console.print(_one(line), style="yellow", markup=False)
     if verdict.inapplicable:
         names = ", ".join(verdict.inapplicable)
