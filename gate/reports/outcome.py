@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from ...model.replies import StartUp
 from ...properties.rules.predicate import Broken
+from ...properties.rules.registry import NEVER_CRASHES, NEVER_HANGS
 from ...properties.search.state import Reach
 from ...spec.catalogue import Rule
 from ..console import CONFORMS, INCONCLUSIVE
@@ -145,6 +146,8 @@ def _of_the_fault(fault: Fault) -> list[str]:
     if fault.accept:
         lines.append("to accept it until a date, add to the --deviations file:")
         lines += [f"  {line}" for line in fault.accept.splitlines()]
+        if fault.rule in (NEVER_CRASHES, NEVER_HANGS):
+            return lines  # a crash or a hang ends the run, so these rules cannot be excluded
         meant = f'[[by_design]] with rule = "{fault.rule}" and a reason'
         lines.append(f"to accept it for good, because it is intended: {meant}")
     return lines
