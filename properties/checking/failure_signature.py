@@ -12,7 +12,9 @@ REQUEST, NUMBER = "@", "#"
 # A list of any length is shortened to one element: `@, @, @`, `# + #`, `@: #, @: #`.
 REPEATED = re.compile(r"((?:@|#)(?:: (?:@|#))?)(?:(?:, | \+ | )\1)+")
 COMPARED = re.compile(r"(?:^|; )(\w+): target ")
-FRAME = re.compile(r'^ *File "([^"]+)", line (\d+),? in (.+)(?:\n +(?!File ")(\S.*))?', re.MULTILINE)
+FRAME = re.compile(
+    r'^ *File "([^"]+)", line (\d+),? in (.+)(?:\n +(?!File ")(\S.*))?', re.MULTILINE
+)
 STANDARD = sysconfig.get_path("stdlib")
 LONGEST_PLACE = 200  # characters
 

@@ -284,7 +284,9 @@ def test_of_a_record_that_breaks_off_the_rest_is_judged(run):
     Path("t").write_bytes(text(recorded(scenario()))[:-30])
     result = run("check-trace", "t")
     assert result.code == 3
-    assert "t: line 34: the last line is truncated; the rest of that run is not judged\n" in result.out
+    assert (
+        "t: line 34: the last line is truncated; the rest of that run is not judged\n" in result.out
+    )
     assert "t: 1 run, 12 steps\n" in result.out
     assert "against sound: inconclusive, because the record ends too early" in result.out
 
@@ -310,7 +312,10 @@ def test_a_record_that_ends_after_a_step_with_requests_unfinished_is_no_pass(run
     written(Path("t"), lines[:place])
     result = run("check-trace", "t")
     assert result.code == 3
-    assert f"t: line {place - 1}: the record of run 1 ends while 3 requests are unfinished;" in result.out
+    assert (
+        f"t: line {place - 1}: the record of run 1 ends while 3 requests are unfinished;"
+        in result.out
+    )
     assert "against sound: inconclusive, because the record ends too early" in result.out
     stop = [{"op": "stop"}, {"ok": True}]
     written(Path("t"), [*lines[:place], *stop])
