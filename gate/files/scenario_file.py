@@ -19,6 +19,7 @@ from ...model.scenario import (
     check_requests,
 )
 from ...model.systems import check_features, check_size, full_config, resolve_revision
+from ...spec.catalogue import load
 from .disk import (
     TOO_DEEP,
     describe_error,
@@ -91,6 +92,10 @@ def write_scenario(scenario: Scenario, folder: Path, rule: str) -> Path:
     says what is expected of the scenario.
     """
     path = folder / file_name(scenario, rule)
+    origin = scenario.origin or {}
+    if not origin.get("rule") and any(known.id == rule for known in load(scenario.system)):
+        # A corpus contains only scenarios that name their rule.
+        scenario = msgspec.structs.replace(scenario, origin={**origin, "rule": rule})
     with name_file_in_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         # Never write through a link, which may lead to another user's file, or into a pipe, which

@@ -401,6 +401,12 @@ def test_a_pipe_under_the_name_of_a_counterexample_is_replaced(tmp_path):
     assert read_scenario(path).requests == scenario.requests
 
 
+def test_a_counterexample_names_its_rule(tmp_path):
+    scenario = msgspec.convert(GOOD | {"origin": {"seed": 3}}, Scenario)
+    for name, origin in (("SPY-R07", {"seed": 3, "rule": "SPY-R07"}), ("diff-order", {"seed": 3})):
+        assert read_scenario(write_scenario(scenario, tmp_path, name)).origin == origin
+
+
 def test_a_counterexample_does_not_replace_an_entry_of_a_corpus_with_the_same_content(tmp_path):
     config = full_config("spyre", "sound", {})
     data = GOOD | {"revision": "sound", "config": config}
