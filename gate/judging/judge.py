@@ -233,7 +233,8 @@ def _conclude(
     catalogue = {rule.id: rule for rule in load(options.system)}
     today = datetime.date.today()
     usual = full_config(options.system, options.revision, {})
-    faults = faults_of(results.findings, catalogue, today, options.spec.own_file, usual)
+    folder = gate.deviations.folder
+    faults = faults_of(results.findings, catalogue, today, options.spec.own_file, usual, folder)
     rules = tuple(judge_rules(gate, observes, faults))
     deviations = tuple(gate.deviations.judged([rule.id for rule in rules], results.exercised))
     cut = results.broken_off or bool(verdict.not_judged(results.engines))
