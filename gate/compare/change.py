@@ -288,5 +288,5 @@ def conclusion(verdict: Verdict) -> str:
         parts.append(f"{plural(len(verdict.decisions), 'kind')} of difference (--json lists all)")
     what = f"{verdict.target.name} ({verdict.target.version}) against {verdict.base.name}"
     state = "inconclusive: " if verdict.exit_code == INCONCLUSIVE else ""
-    found = f"{state}{', '.join(parts)}{shows_little(verdict)}"
+    found = f"{state}{', '.join(parts)}{shows_little(verdict.exit_code, verdict.rules)}"
     return f"{what} {verdict.base.version}: {found} (seed {verdict.seed})"

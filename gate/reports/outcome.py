@@ -33,15 +33,17 @@ def result(verdict: Verdict) -> str:
     """Return one line: the target, the revision, and whether the target conforms to it."""
     what = f"{verdict.target.name} {verdict.target.version} against {verdict.revision}"
     words = WORDS.get(verdict.exit_code, "inconclusive")
-    return f"{what}: {words}{shows_little(verdict)}"
+    return f"{what}: {words}{shows_little(verdict.exit_code, verdict.rules)}"
 
 
-def shows_little(verdict: Verdict) -> str:
+def shows_little(
+    code: int, rules: Sequence[RuleVerdict], hides: str | tuple[str, ...] = NOT_SHOWN
+) -> str:
     """Return words to append to the result of a target that conforms, if most of the rules cannot
-    be judged because the target does not show enough."""
-    hidden = sum((entry.message or "").startswith(NOT_SHOWN) for entry in verdict.rules)
-    seen = sum(entry.status in SEEN for entry in verdict.rules)
-    if verdict.exit_code != CONFORMS or hidden <= seen:
+    be judged because the target does not show enough. `hides` begins the messages of such rules."""
+    hidden = sum((entry.message or "").startswith(hides) for entry in rules)
+    seen = sum(entry.status in SEEN for entry in rules)
+    if code != CONFORMS or hidden <= seen:
         return ""
     return f", but it shows enough for only {seen} of {plural(hidden + seen, 'rule')}"
 

@@ -4,7 +4,7 @@ Judged steps are discarded, so a trace may have any length.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ...model.faults import TargetCrashed
@@ -71,7 +71,7 @@ class TraceJudge:
     def __init__(
         self,
         name: str,
-        rules: Sequence[str],
+        rules: Collection[str],
         explain: bool,
         broke: Callable[[TraceRun], None],
         over: Callable[[TraceRun], None],

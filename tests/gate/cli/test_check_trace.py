@@ -4,6 +4,7 @@ import gc
 import gzip
 import io
 import json
+import re
 import subprocess
 import sys
 import tracemalloc
@@ -289,6 +290,28 @@ def test_of_a_record_that_breaks_off_the_rest_is_judged(run):
     )
     assert "t: 1 run, 12 steps\n" in result.out
     assert "against sound: inconclusive, because the record ends too early" in result.out
+
+
+def test_a_pattern_of_rules_need_not_be_exercised_in_full(run):
+    written(Path("t"), recorded(scenario()))
+    whole = run("check-trace", "t", "--rule", "SPY-*")
+    assert "not exercised" in whole.out
+    assert whole.code == 0
+    idle = re.search(r"not exercised +(SPY-R\d+)", whole.out)
+    assert idle is not None
+    assert run("check-trace", "t", "--rule", idle[1]).code == 3
+
+
+def test_a_trace_that_shows_hardly_anything_says_so(run):
+    lines = recorded(scenario())
+    lines[1]["observes"] = []
+    for line in lines:
+        if "step" in line:
+            line["step"] = {key: line["step"][key] for key in ("kind", "scheduled")}
+    written(Path("t"), [*lines, {"op": "stop"}, {"ok": True}])
+    result = run("check-trace", "t")
+    assert result.code == 0, result
+    assert re.search(r"conforms, but it shows enough for only \d+ of \d+ rules \(", result.out)
 
 
 def test_a_step_without_its_reply_is_no_pass_and_no_excuse(run):
