@@ -107,7 +107,12 @@ def command(
     judged = [*judge.judged.values()]
     cut = None if judge.cut is None else f"{name}: line {judge.cut.line}: {judge.cut.why}"
     verdict = conclude(
-        name, judged, chosen=chosen, explained=explain, cut=cut, interrupted=interrupted
+        name,
+        judged,
+        named=[rule for rule, in_full in chosen.items() if in_full],
+        explained=explain,
+        cut=cut,
+        interrupted=interrupted,
     )
     if json_file is not None:
         write(json_file, output.as_json(verdict))
@@ -146,8 +151,9 @@ def check_options(system: str | None, revision: str | None) -> None:
         raise InputError("--revision", f"{revision!r:.60} is not a revision; valid: {valid}")
 
 
-def check_rules(words: Sequence[str], system: str | None, explain: bool) -> list[str]:
-    """Return the ids that --rule names. Without a `system`, rules of every system are valid."""
+def check_rules(words: Sequence[str], system: str | None, explain: bool) -> dict[str, bool]:
+    """Return the ids that --rule selects, and whether it names them in full. Without a `system`,
+    rules of every system are valid."""
     systems = SYSTEMS if system is None else (system,)
     known = {rule.id: rule for name in systems for rule in load(name)}
     ids = selected([*known.values()], rule_words("--rule", words))
@@ -155,4 +161,4 @@ def check_rules(words: Sequence[str], system: str | None, explain: bool) -> list
         raise InputError(
             "--rule", f"{LOCKSTEP} compares with the model; valid only together with --explain"
         )
-    return [rule_id for rule_id in ids if explain or rule_id != LOCKSTEP]
+    return {rule: in_full for rule, in_full in ids.items() if explain or rule != LOCKSTEP}

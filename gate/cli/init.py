@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 import typer
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from ... import __version__
 from ...model.systems import config_keys, full_config, make_model
 from ...spec.catalogue import load
 from ...spec.systems import SYSTEMS
@@ -20,7 +19,8 @@ from ..console.option_checks import resolved_revision
 from ..files.disk import FileError, name_file_in_errors, write
 from ..files.project_file import FILE, read_project
 
-NO_ADDRESS = "Install schedproof from its repository, or from a wheel in this repository."
+# Not a package name: on an index, it might belong to somebody else.
+NO_ADDRESS = "install schedproof from its repository, or from a wheel in this repository"
 
 
 class Written(NamedTuple):
@@ -86,7 +86,7 @@ def texts(system: str, revision: str) -> dict[str, str]:
         return environment.select_template([f"{name}.jinja" for name in names]).render(**values)
 
     own = [rule.id for rule in load(system) if rule.checked and not rule.id.startswith("ALL-")]
-    source, has_address = address()
+    source = address()
     usual = revision == SYSTEMS[system].revisions[0]
     return {
         "schedproof_adapter.py": rendered(
@@ -96,7 +96,7 @@ def texts(system: str, revision: str) -> dict[str, str]:
         "schedproof-known.toml": rendered("known.toml", example=own[0]),
         "schedproof-corpus/README.md": rendered("corpus.md"),
         ".github/workflows/schedproof.yml": rendered(
-            "workflow.yml", source=source, placeholder="" if has_address else NO_ADDRESS
+            "workflow.yml", source=source, placeholder=NO_ADDRESS
         ),
         ".pre-commit-config.yaml": rendered("pre-commit.yaml"),
     }
@@ -110,9 +110,9 @@ def _of_the_model(system: str, revision: str) -> dict[str, object]:
     return {"title": SYSTEMS[system].title, "shown": shown, "keys": keys}
 
 
-def address() -> tuple[str, bool]:
-    """Return the argument with which `pip install` installs this schedproof, and whether its
-    repository is known."""
+def address() -> str | None:
+    """Return the argument with which `pip install` installs this schedproof, or None if its
+    repository is unknown."""
     try:
         origin = importlib.metadata.distribution("schedproof").read_text("direct_url.json")
     except importlib.metadata.PackageNotFoundError:
@@ -123,8 +123,8 @@ def address() -> tuple[str, bool]:
         known = {}
     url, version = str(known.get("url", "")), known.get("vcs_info", {})
     if urlsplit(url).scheme in ("http", "https", "ssh") and version.get("commit_id"):
-        return f"git+{url}@{version['commit_id']}", True
-    return f"schedproof=={__version__}", False
+        return f"git+{url}@{version['commit_id']}"
+    return None
 
 
 NEXT = """next:
@@ -149,7 +149,7 @@ def command(
     console = output.make_console()
     for path, kept in write_files(Path(), system, revision):
         output.say(console, f"{'kept' if kept else 'wrote':7} {path}")
-    if not address()[1]:
+    if address() is None:
         output.say(
             console,
             "note    edit the workflow: it does not yet say where to install schedproof from",

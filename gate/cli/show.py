@@ -81,7 +81,7 @@ def command(
     if is_trace(file):
         target_option = None if from_project(context, "target") else target
         check_no_target(file, target_option, path, compare_with)
-        ids = check_rules(rule or [], None, True)
+        ids = [*check_rules(rule or [], None, True)]
         with open_trace(file) as source:
             run = record_trace(source, rules=ids)
         run.replay = f"schedproof check-trace {shlex.quote(file)} --explain"

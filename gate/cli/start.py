@@ -53,7 +53,10 @@ def _run() -> None:
         sys.exit(INCONCLUSIVE)
     except OSError as error:
         _silence()
-        sys.exit(_said(f"{error.filename or 'stdout'}: {error.strerror}", USAGE))
+        # Asking for a working directory that was removed fails without a file name.
+        gone = isinstance(error, FileNotFoundError)
+        place = error.filename or ("the working directory" if gone else "stdout")
+        sys.exit(_said(f"{place}: {error.strerror}", USAGE))
     except SystemExit:
         raise
     except BaseException as error:  # a bug in schedproof, so nothing was judged

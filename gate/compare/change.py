@@ -26,7 +26,7 @@ from ..judging.verdict import (
     Found,
     Verdict,
 )
-from ..reports.outcome import lines_of_code
+from ..reports.outcome import lines_of_code, shows_little
 from ..reports.terminal import Terminal, print_coverage
 from ..targets.target_spec import TargetSpec, replay_options
 from .keeping import keep_differences
@@ -288,4 +288,5 @@ def conclusion(verdict: Verdict) -> str:
         parts.append(f"{plural(len(verdict.decisions), 'kind')} of difference (--json lists all)")
     what = f"{verdict.target.name} ({verdict.target.version}) against {verdict.base.name}"
     state = "inconclusive: " if verdict.exit_code == INCONCLUSIVE else ""
-    return f"{what} {verdict.base.version}: {state}{', '.join(parts)} (seed {verdict.seed})"
+    found = f"{state}{', '.join(parts)}{shows_little(verdict.exit_code, verdict.rules)}"
+    return f"{what} {verdict.base.version}: {found} (seed {verdict.seed})"

@@ -177,7 +177,8 @@ def write_atomically(path: Path) -> Iterator[Path]:
     replaced.
     """
     real = path.resolve()
-    partial = real.with_name(f".{real.name}.{token_hex(4)}.partial")
+    # Not the whole name, which may be as long as the file system allows.
+    partial = real.with_name(f".{real.name[:40]}.{token_hex(4)}.partial")
     # An unnamed pipe (`>(gzip > FILE)`) exists, although its resolved path does not.
     here = (path.exists() and not path.is_file()) or not os.access(real.parent, os.W_OK)
     # A read-only file must not be replaced.

@@ -19,6 +19,7 @@ from ...model.scenario import (
     check_requests,
 )
 from ...model.systems import check_features, check_size, full_config, resolve_revision
+from ...spec.catalogue import load
 from .disk import (
     TOO_DEEP,
     describe_error,
@@ -85,16 +86,36 @@ def scenario_json(scenario: Scenario) -> str:
 
 def write_scenario(scenario: Scenario, folder: Path, rule: str) -> Path:
     """Write a counterexample to `folder`, atomically. Its file name is derived from the rule and
-    the content. Raise FileError if the folder cannot be written to."""
+    the content. Raise FileError if the folder cannot be written to.
+
+    If the file is already an entry of a corpus with this content, leave it as it is: only the entry
+    says what is expected of the scenario.
+    """
     path = folder / file_name(scenario, rule)
+    origin = scenario.origin or {}
+    if not origin.get("rule") and any(known.id == rule for known in load(scenario.system)):
+        # A corpus contains only scenarios that name their rule.
+        scenario = msgspec.structs.replace(scenario, origin={**origin, "rule": rule})
     with name_file_in_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         # Never write through a link, which may lead to another user's file, or into a pipe, which
         # may have no reader.
         if path.is_symlink() or path.is_fifo():
             path.unlink()
+    if scenario.expect is None and _is_entry_of(scenario, path, rule):
+        return path
     write(path, scenario_json(scenario).encode())
     return path
+
+
+def _is_entry_of(scenario: Scenario, path: Path, rule: str) -> bool:
+    if not path.is_file():
+        return False
+    try:
+        existing = read_scenario(path)
+    except FileError:
+        return False
+    return existing.expect is not None and file_name(existing, rule) == file_name(scenario, rule)
 
 
 def file_name(scenario: Scenario, rule: str) -> str:

@@ -231,14 +231,14 @@ class Base:
     def has_with_fewer(self, failure: Broken, scenario: Scenario) -> bool:
         """Return whether the base fails in the same way in a small scenario once some request is
         removed. If so, the change decides differently before the failure, but does not cause it."""
-        meant = shape(failure, scenario.request_ids)
+        meant = _signature(failure, scenario.request_ids)
         for left_out in scenario.requests:
             rest = [request for request in scenario.requests if request != left_out]
             names = [request.id for request in rest]
             failures = (
                 self.failures_of_base(replace(scenario, requests=tuple(rest))) if rest else []
             )
-            if any(shape(failure, names) == meant for failure in failures):
+            if any(_signature(failure, names) == meant for failure in failures):
                 self.compared.shared[failure.rule] += 1
                 return True
         return False
@@ -276,7 +276,7 @@ class Base:
         return first
 
 
-def _signature(failure: Broken) -> str:
-    """Return the failure's rule and its message without numbers. Numbers in request ids are
-    kept."""
-    return shape(failure, ())
+def _signature(failure: Broken, requests: Sequence[str] = ()) -> str:
+    """Return the failure's rule and its message without numbers and without the names of
+    `requests`. Where an exception was raised does not count, because a change may move code."""
+    return shape(failure._replace(message=str(failure.message)), requests)

@@ -90,6 +90,7 @@ class Deviations:
     """The entries of a file of deviations and their states. Entries are identified by their number.
 
     Attributes:
+        folder: the folder of the file, to which the paths of scenarios are relative.
         by_design: the reason for each rule that the scheduler breaks on purpose.
         scenarios: the scenario of each entry that has one.
         covered: the entry that accepts a rule, or a shape of failure.
@@ -106,6 +107,7 @@ class Deviations:
     beside: dict[int, frozenset[str]] = field(default_factory=dict)
     follows: dict[int, frozenset[str]] = field(default_factory=dict)
     status: dict[int, tuple[State, str]] = field(default_factory=dict)
+    folder: Path = Path()
 
     def begin(self, name: str, version: str) -> None:
         """Set the states that do not depend on a run: those of expired entries, and of entries for
@@ -267,7 +269,7 @@ def read_deviations(
                     f"{place}.scenario: {entry.scenario!r} belongs to "
                     f"{scenarios[number].system}, but the gate judges {system}"
                 )
-    return Deviations(entries, today, by_design, scenarios)
+    return Deviations(entries, today, by_design, scenarios, folder=path.parent)
 
 
 def _by_design(

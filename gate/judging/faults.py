@@ -28,6 +28,7 @@ cause, because it ends its run.
 
 import datetime
 import json
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -89,11 +90,13 @@ def faults_of(
     today: datetime.date,
     own_file: str = "",
     usual: Collection[str] = (),
+    folder: Path = Path(),
 ) -> tuple[Fault, ...]:
     """Group findings into faults: those that affect users most come first, known divergences last.
 
     The entry that accepts a fault expires 90 days after `today`. `own_file` is the file of the
-    user's class, and `usual` lists the keys that every configuration of the system has.
+    user's class, and `usual` lists the keys that every configuration of the system has. `folder` is
+    that of the file of deviations.
     """
     groups: list[list[Finding]] = []
     for finding in sorted(findings, key=lambda finding: finding.needs is None):
@@ -111,7 +114,7 @@ def faults_of(
     whole.sort(key=lambda group: _worst_first(group, rules, order))
     by_cause = sorted(whole, key=lambda group: _cause_order(group[0], order))
     return tuple(
-        _fault(number, group, whole, by_cause, rules, today, usual)
+        _fault(number, group, whole, by_cause, rules, today, usual, folder)
         for number, group in enumerate(whole, 1)
     )
 
@@ -306,6 +309,7 @@ def _fault(
     rules: Mapping[str, Rule],
     today: datetime.date,
     usual: Collection[str],
+    folder: Path,
 ) -> Fault:
     root, *others = group
     broken = dict.fromkeys(
@@ -336,7 +340,7 @@ def _fault(
         message=root.message,
         scenario=root.scenario,
         replay=root.replay,
-        accept="" if kind == "adapter" else _entry(root, today + ACCEPTED_FOR),
+        accept="" if kind == "adapter" else _entry(root, today + ACCEPTED_FOR, folder),
         follows=tuple(rule for rule in broken if rule != root.rule),
         scenarios=tuple(dict.fromkeys(finding.scenario for finding in group)),
         scales=tuple(dict.fromkeys(finding.scale for finding in group)),
@@ -350,8 +354,11 @@ def _fault(
     )
 
 
-def _entry(finding: Finding, until: datetime.date) -> str:
+def _entry(finding: Finding, until: datetime.date, folder: Path) -> str:
+    scenario = finding.scenario
+    if folder != Path() and not Path(scenario).is_absolute():
+        scenario = os.path.relpath(scenario, folder)
     return (
-        f'[[known]]\nrule = "{finding.rule}"\nscenario = {json.dumps(finding.scenario)}\n'
+        f'[[known]]\nrule = "{finding.rule}"\nscenario = {json.dumps(scenario)}\n'
         f'reason = "why this failure is accepted"\nuntil = {until}\n'
     )

@@ -1,8 +1,6 @@
 """Shrink a finding, confirm it on the target, write it to a file and report it."""
 
-import re
 import shlex
-import sysconfig
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -15,7 +13,7 @@ from ...model.faults import ConfigRefused, TargetBroken
 from ...model.scenario import Scenario
 from ...model.systems import full_config
 from ...model.target import ModelTarget, model_name
-from ...properties.checking.failure_signature import shape
+from ...properties.checking.failure_signature import own_frames, shape
 from ...properties.checking.replay import Outcome, replay
 from ...properties.explanations.cause import Cause
 from ...properties.explanations.evidence import Evidence
@@ -169,20 +167,12 @@ def _first_difference(gate: GateContext, scenario: Scenario, first: Broken) -> s
     )
 
 
-FRAME = re.compile(r'File "([^"]+)", line (\d+),? in ')
-STANDARD = sysconfig.get_path("stdlib")
-
-
 def _raising_line(rule: str, details: str) -> str | None:
     """Return the last frame outside the standard library in the traceback of an exception or a
     hang, as FILE:LINE."""
     if rule not in (NEVER_CRASHES, NEVER_HANGS):
         return None
-    frames = [
-        f"{file}:{line}"
-        for file, line in FRAME.findall(details)
-        if "site-packages" in file or not file.startswith((STANDARD, "<"))
-    ]
+    frames = [f"{frame.file}:{frame.line}" for frame in own_frames(details)]
     inner_first = "most recent call first" in details or rule == NEVER_HANGS
     return frames[0 if inner_first else -1] if frames else None
 

@@ -4,7 +4,7 @@ import datetime
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from ... import __version__
 from ...model.faults import ConfigRefused, TargetCrashed, TargetFault
 from ...model.systems import full_config
 from ...model.target import ModelTarget
+from ...properties.checking.differential_target import DifferentialTarget
 from ...properties.rules.registry import LOCKSTEP, applies, followed_by, observable
 from ...properties.search.workloads import shapes_of
 from ...spec.catalogue import Rule, load
@@ -127,13 +128,39 @@ def _announce(gate: GateContext, capabilities: Capabilities) -> verdict.TargetIn
     both_refuse = gate.base is not None and not gate.base.pair.coverage.refused
     for line in capabilities.notices(in_one=both_refuse):
         gate.report(Notice(line))
-    if gate.base is not None:  # the target's refusals have been reported above
+    if gate.base is not None:
+        for line in _shown_by_one(gate, gate.base.pair, capabilities.shows):
+            gate.report(Notice(line))
+        # the target's refusals have been reported above
         gate.base.pair.coverage.refused.clear()
         gate.base.began = time.monotonic()
     gate.version = started.version
     gate.shrink_model = shrink_model_of(gate.target, options.system, started.version)
     gate.deviations.begin(started.name, started.version)
     return target
+
+
+def _shown_by_one(
+    gate: GateContext, pair: DifferentialTarget, shows: frozenset[str]
+) -> Iterator[str]:
+    """Yield a line about the fields that only one of the two targets shows. With rules, only those
+    matter that the target hides and the base shows."""
+    options, (target, base) = gate.options, [side.started for side in pair.sides]
+    if target is None or base is None:
+        return
+    hidden = ", ".join(sorted(base.shows - shows))
+    if not options.rules:  # `diff`
+        only = {"A": ", ".join(sorted(target.shows - base.shows)), "B": hidden}
+        yield from (f"not compared, because only {k} shows them: {v}" for k, v in only.items() if v)
+    elif hidden:
+        about = (options.rules, options.revision)
+        ours = observable(*about, shows, system=options.system)
+        theirs = observable(*about, base.shows, system=options.system)
+        lost = ", ".join(rule.id for rule in theirs if rule not in ours) or "none"
+        yield (
+            f"the target does not show {hidden}, which the base shows. Rules that are not judged "
+            f"for this reason: {lost}"
+        )
 
 
 def _base_of(gate: GateContext) -> verdict.TargetInfo | None:
@@ -206,7 +233,8 @@ def _conclude(
     catalogue = {rule.id: rule for rule in load(options.system)}
     today = datetime.date.today()
     usual = full_config(options.system, options.revision, {})
-    faults = faults_of(results.findings, catalogue, today, options.spec.own_file, usual)
+    folder = gate.deviations.folder
+    faults = faults_of(results.findings, catalogue, today, options.spec.own_file, usual, folder)
     rules = tuple(judge_rules(gate, observes, faults))
     deviations = tuple(gate.deviations.judged([rule.id for rule in rules], results.exercised))
     cut = results.broken_off or bool(verdict.not_judged(results.engines))

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from ...model.errors import InputError
 from ...model.faults import TargetBroken
@@ -411,7 +412,10 @@ def search(
         def still_breaks(candidate: Scenario) -> bool:
             return bool(replay_steps(opened_target, candidate, options.rules).broken)
 
-        smallest = shrink(scenario, still_breaks, SHRINK_ATTEMPTS)
+        smallest = replace(
+            shrink(scenario, still_breaks, SHRINK_ATTEMPTS),
+            origin={"engine": "hypothesis", "seed": seed, "rule": rule},
+        )
         return Counterexample(
             smallest, tuple(replay_steps(opened_target, smallest, options.rules).broken)
         )

@@ -48,8 +48,10 @@ def pytest_configure(config: pytest.Config) -> None:
     from .judgement import Judgement, read_setting
 
     config.stash[JUDGEMENT] = Judgement(config, read_setting(config.rootpath, given))
-    if config.args_source is not pytest.Config.ArgsSource.ARGS:
-        _also_collect(config, config.inipath)
+    # If the user names tests but no target, only those tests run.
+    named_tests = config.args_source is pytest.Config.ArgsSource.ARGS
+    if not _is_collected(config) and (_on_command_line(config, "target") or not named_tests):
+        config.args.append(str(config.inipath))
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
@@ -60,8 +62,16 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     return RuleFile.from_parent(parent, path=file_path)
 
 
-def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter") -> None:
+def pytest_terminal_summary(
+    terminalreporter: "pytest.TerminalReporter", config: pytest.Config
+) -> None:
     """Print how much was judged, because passing tests alone do not show it."""
+    if JUDGEMENT in config.stash and not _is_collected(config):
+        target, file = config.stash[JUDGEMENT].setting.target.text, config.inipath
+        terminalreporter.write_line(
+            f"schedproof: {target} is not judged; to judge it, add {file and file.name} to the "
+            "arguments"
+        )
     notices = dict.fromkeys(
         value
         for reports in terminalreporter.stats.values()
@@ -79,11 +89,16 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def _given(config: pytest.Config, name: str) -> str:
-    on_line = config.getoption(f"--schedproof-{name}") if name in ON_THE_COMMAND_LINE else None
-    return str(on_line or config.getini(f"schedproof_{name}") or "")
+    return str(_on_command_line(config, name) or config.getini(f"schedproof_{name}") or "")
 
 
-def _also_collect(config: pytest.Config, path: Path) -> None:
-    folders = [(config.invocation_params.dir / arg).resolve() for arg in config.args]
-    if not any(path == folder or path.is_relative_to(folder) for folder in folders):
-        config.args.append(str(path))
+def _on_command_line(config: pytest.Config, name: str) -> str | None:
+    return config.getoption(f"--schedproof-{name}") if name in ON_THE_COMMAND_LINE else None
+
+
+def _is_collected(config: pytest.Config) -> bool:
+    """Return whether pytest's arguments name its configuration file, a test in it, or a folder that
+    contains it."""
+    file, folder = config.inipath, config.invocation_params.dir
+    named = [(folder / arg.partition("::")[0]).resolve() for arg in config.args]
+    return file is not None and any(file.is_relative_to(path) for path in named)

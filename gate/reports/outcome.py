@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from ...model.replies import StartUp
 from ...properties.rules.predicate import Broken
+from ...properties.rules.registry import NEVER_CRASHES, NEVER_HANGS
 from ...properties.search.state import Reach
 from ...spec.catalogue import Rule
 from ..console import CONFORMS, INCONCLUSIVE
@@ -32,11 +33,19 @@ def result(verdict: Verdict) -> str:
     """Return one line: the target, the revision, and whether the target conforms to it."""
     what = f"{verdict.target.name} {verdict.target.version} against {verdict.revision}"
     words = WORDS.get(verdict.exit_code, "inconclusive")
-    hidden = sum((entry.message or "").startswith(NOT_SHOWN) for entry in verdict.rules)
-    seen = sum(entry.status in SEEN for entry in verdict.rules)
-    if verdict.exit_code == CONFORMS and hidden > seen:
-        words += f", but it shows enough for only {seen} of {plural(hidden + seen, 'rule')}"
-    return f"{what}: {words}"
+    return f"{what}: {words}{shows_little(verdict.exit_code, verdict.rules)}"
+
+
+def shows_little(
+    code: int, rules: Sequence[RuleVerdict], hides: str | tuple[str, ...] = NOT_SHOWN
+) -> str:
+    """Return words to append to the result of a target that conforms, if most of the rules cannot
+    be judged because the target does not show enough. `hides` begins the messages of such rules."""
+    hidden = sum((entry.message or "").startswith(hides) for entry in rules)
+    seen = sum(entry.status in SEEN for entry in rules)
+    if code != CONFORMS or hidden <= seen:
+        return ""
+    return f", but it shows enough for only {seen} of {plural(hidden + seen, 'rule')}"
 
 
 def requests_refused(verdict: Verdict) -> int:
@@ -146,6 +155,8 @@ def _of_the_fault(fault: Fault) -> list[str]:
     if fault.accept:
         lines.append("to accept it until a date, add to the --deviations file:")
         lines += [f"  {line}" for line in fault.accept.splitlines()]
+        if fault.rule in (NEVER_CRASHES, NEVER_HANGS):
+            return lines  # a crash or a hang ends the run, so these rules cannot be excluded
         meant = f'[[by_design]] with rule = "{fault.rule}" and a reason'
         lines.append(f"to accept it for good, because it is intended: {meant}")
     return lines

@@ -133,6 +133,8 @@ def _location(scenario: str) -> dict[str, Any]:
 
 def _fingerprint(found: Found) -> str:
     finding = found.finding
-    broken = Broken(finding.rule, finding.step, finding.message)
-    words = shape(broken, found.scenario.request_ids)
+    words = (found.scenario.origin or {}).get("shape")  # for a crash, it names the code that raised
+    if words is None:
+        broken = Broken(finding.rule, finding.step, finding.message)
+        words = shape(broken, found.scenario.request_ids)
     return hashlib.sha256(words.encode()).hexdigest()

@@ -9,6 +9,7 @@ Standard library only: this file also runs inside the environment of a release u
 """
 
 import ast
+import builtins
 import contextlib
 import hashlib
 import importlib.util
@@ -30,8 +31,11 @@ DECLARED = ("abstractmethod", "overload")
 # These decorators and functions compile a function's bytecode themselves and cannot compile a
 # probe, so functions passed to them get none. `compile` counts only as a decorator, since `re` has
 # a function of that name.
-COMPILERS = {"jit", "njit", "vectorize", "guvectorize", "cfunc", "stencil", "jitclass"}
-DECORATORS = {*COMPILERS, "compile"}
+COMPILERS = {
+    *("jit", "njit", "vectorize", "guvectorize", "cfunc", "stencil", "jitclass"),
+    *("register_jitable", "overload", "overload_method", "overload_attribute", "intrinsic"),
+}
+DECORATORS = {*COMPILERS, "compile", "kernel", "func"}
 # Bytes; the target can write to the files in the folder, so larger ones are ignored.
 LARGEST = 16 * 1024 * 1024
 INSTALLED = ("site-packages", "dist-packages")
@@ -146,14 +150,29 @@ def _probe(number: int, statement: ast.stmt) -> ast.stmt:
     )
 
 
+class _Probes(mmap.mmap):
+    """The probes of a module. Nothing is counted in a copy, or in another process to which a
+    function is sent."""
+
+    def __reduce_ex__(self, _: Any) -> tuple[type[dict[int, int]], tuple[()]]:
+        return dict, ()
+
+
 class _CountingLoader(SourceFileLoader):
     """Execute a module with probes, without reading or writing its compiled file."""
 
     def exec_module(self, module: ModuleType) -> None:
         tree = ast.parse(self.get_data(self.path), self.path)
-        probes = _insert_probes(tree)
+        try:
+            probes = _insert_probes(tree)
+            code = compile(tree, self.path, "exec", dont_inherit=True)
+        except RecursionError:  # deeply nested, such as a thousand times `elif`
+            super().exec_module(module)
+            return
         vars(module)[PROBES] = _map_probes(Path(os.environ[VARIABLE]), self, probes)
-        exec(compile(tree, self.path, "exec", dont_inherit=True), vars(module))
+        # The target may run a function's code with other globals, in which nothing is counted.
+        vars(builtins).setdefault(PROBES, {})
+        exec(code, vars(module))
 
 
 def _map_probes(folder: Path, loader: SourceFileLoader, probes: int) -> Any:
@@ -169,7 +188,7 @@ def _map_probes(folder: Path, loader: SourceFileLoader, probes: int) -> Any:
             os.link(made, file)
         made.unlink()
     with file.open("r+b") as opened:
-        return mmap.mmap(opened.fileno(), 0)
+        return _Probes(opened.fileno(), 0)
 
 
 def read_probes(folder: Path) -> list[Entered]:

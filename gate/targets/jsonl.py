@@ -40,6 +40,11 @@ class Target(Protocol):
         """Discard the run."""
 
 
+class Interrupted(BaseException):
+    """Raised by Ctrl-C and similar signals, to tell them from a KeyboardInterrupt that the target
+    raises itself."""
+
+
 class ProtocolError(Exception):
     """Raised if a request cannot be understood. Targets may raise it too."""
 
@@ -55,6 +60,7 @@ OPERATIONS: dict[str, dict[str, type]] = {
 }
 REQUIRED = tuple(name for name in OPERATIONS if name != "control")
 OPTIONAL = frozenset({"inside"})
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 TYPE_NAMES = {str: "a string", dict: "an object", bool: "true or false"}
 
 
@@ -64,6 +70,9 @@ def serve(target: Target) -> None:
     SIGUSR1 prints the target's stack to stderr, so that a client can see where the target hangs.
     """
     faulthandler.register(signal.SIGUSR1, file=2)
+    for number in SIGNALS:
+        if callable(signal.getsignal(number)):  # otherwise it ends the process, or is ignored
+            signal.signal(number, _interrupt)
     replies = _claim_stdout()
     try:
         for line in sys.stdin.buffer:
@@ -73,10 +82,14 @@ def serve(target: Target) -> None:
                 replies.flush()
             except BrokenPipeError:
                 return
-    except KeyboardInterrupt:
+    except Interrupted:
         return
     finally:
         _close(replies)
+
+
+def _interrupt(*_: object) -> None:
+    raise Interrupted
 
 
 def answer(target: Target, line: bytes) -> Reply:
@@ -87,7 +100,7 @@ def answer(target: Target, line: bytes) -> Reply:
         return _call(target, operation, arguments)
     except ProtocolError as error:
         return {"ok": False, "error": "protocol", "message": str(error)}
-    except KeyboardInterrupt:
+    except Interrupted:
         raise
     except BaseException as error:  # such as SystemExit and asyncio.CancelledError
         return crash_reply(error)
@@ -181,7 +194,10 @@ def _encode(reply: Reply) -> bytes:
     try:
         text = json.dumps(reply)
     except Exception as error:  # a subclass of dict may raise anything
-        text = json.dumps(crash_reply(error))
+        why = crash_reply(error)["message"]
+        valid = "valid: dict, list, str, int, float, bool and None"
+        message = f"the reply cannot be written as JSON ({why}); {valid}"
+        text = json.dumps({"ok": False, "error": "protocol", "message": message})
     return text.encode() + b"\n"
 
 

@@ -4,7 +4,7 @@ Judged steps are discarded, so a trace may have any length.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ...model.faults import TargetCrashed
@@ -71,7 +71,7 @@ class TraceJudge:
     def __init__(
         self,
         name: str,
-        rules: Sequence[str],
+        rules: Collection[str],
         explain: bool,
         broke: Callable[[TraceRun], None],
         over: Callable[[TraceRun], None],
@@ -100,18 +100,24 @@ class TraceJudge:
             self._end()
 
     def _check_finished(self) -> None:
-        """Set `cut` if the last run has neither ended nor finished its requests. A paused scheduler
-        may leave them unfinished."""
+        """Set `cut` if the current run was neither stopped nor has it finished its requests. A
+        paused scheduler may leave them unfinished.
+
+        A run that is followed by another `start` needs a `stop`, too: the server may have been
+        restarted after a crash.
+        """
         run = self._run
         if run is None or run.broken or self.cut is not None:
             return
         history = run.monitor.history
         if (unfinished := len(history.live)) and not history.pause:
             are = "requests are" if unfinished > 1 else "request is"
-            why = f"the record ends while {unfinished} {are} unfinished"
+            why = f"the record of run {run.number} ends while {unfinished} {are} unfinished"
             self.cut = Cut(self.line, why)
 
     def _take(self, event: Event) -> None:
+        if isinstance(event, Begun | NotBegun):
+            self._check_finished()
         self.line = event.line
         run = self._run
         if isinstance(event, Stepped):

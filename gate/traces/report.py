@@ -14,10 +14,11 @@ from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ..console.output import plural
 from ..console.step_lines import step_line
 from ..reports import terminal
+from ..reports.outcome import shows_little
 from .judge import TraceRun
 from .run_events import Event
 from .trace_file import Source
-from .verdict import Part, TraceVerdict
+from .verdict import NOT_SHOWN, TOO_LITTLE, Part, TraceVerdict
 
 SHOWN_WIDTH = 400  # how many characters of a difference to show
 PROGRESS_EVERY = 2_000  # update the progress display after this many events
@@ -142,7 +143,7 @@ def print_trace_verdict(console: Console, verdict: TraceVerdict, explained: bool
         if explained and not part.runs_that_match:
             output.say(console, f"no model of {part.system} matches a run to its end")
     if verdict.cut is not None:
-        line = f"{verdict.cut}; nothing after that is judged"
+        line = f"{verdict.cut}; the rest of that run is not judged"
         console.print(_one(line), style="yellow", markup=False)
     if verdict.inapplicable:
         names = ", ".join(verdict.inapplicable)
@@ -157,6 +158,7 @@ def print_trace_verdict(console: Console, verdict: TraceVerdict, explained: bool
         word = {CONFORMS: "conforms", BROKEN: "does not conform"}.get(code, "inconclusive")
         if verdict.cut is not None and code == INCONCLUSIVE:
             word += ", because the record ends too early"
+        word += shows_little(code, part.rules, (NOT_SHOWN, TOO_LITTLE))
         target = f"{part.target.name} {part.target.version} against {part.revision}"
         console.print(_one(f"{target}: {word} ({counted})"), style="bold", markup=False)
     if not verdict.parts:

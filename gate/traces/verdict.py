@@ -15,6 +15,7 @@ from ..judging import verdict
 from ..judging.verdict import RuleVerdict
 
 FORMAT = "schedproof/trace@1"
+NOT_SHOWN, TOO_LITTLE = "the trace does not show ", "the trace shows too little"
 
 
 class First(NamedTuple):
@@ -104,7 +105,7 @@ class JudgedRevision:
             return RuleVerdict(rule.id, "not_observable", message=rule.unchecked)
         if rule.id not in self.observed:
             missing = ", ".join(sorted(set(rule.needs) - self.shows))
-            why = f"the trace does not show {missing}" if missing else "the trace shows too little"
+            why = f"{NOT_SHOWN}{missing}" if missing else TOO_LITTLE
             if rule.id == LOCKSTEP:
                 why = f"revision {self.revision} leaves such choices to implementations"
             return RuleVerdict(rule.id, "not_observable", message=why)
@@ -148,7 +149,7 @@ def conclude(
     file: str,
     judged: Sequence[JudgedRevision],
     *,
-    chosen: Sequence[str],
+    named: Sequence[str],
     explained: bool,
     cut: str | None,
     interrupted: bool,
@@ -159,9 +160,9 @@ def conclude(
     before that: the target may have crashed or hung where the record ends.
     """
     parts = tuple(_part(file, run, explained) for run in judged)
-    codes = [verdict.exit_code(part.rules, chosen, interrupted) for part in parts if part.rules]
+    codes = [verdict.exit_code(part.rules, named, interrupted) for part in parts if part.rules]
     rules = {entry.id for part in parts for entry in part.rules}
-    inapplicable = tuple(rule for rule in chosen if parts and rule not in rules)
+    inapplicable = tuple(rule for rule in named if parts and rule not in rules)
     if inapplicable or cut is not None:
         codes.append(INCONCLUSIVE)
     worst = BROKEN if BROKEN in codes else max(codes, default=INCONCLUSIVE)

@@ -1,15 +1,22 @@
 """Decide whether two failures are the same, by comparing them without their numbers and names."""
 
 import re
+import sysconfig
 from collections.abc import Iterable
+from typing import NamedTuple
 
-from ..rules.predicate import Broken
+from ..rules.predicate import Broken, CrashMessage
 from ..rules.registry import LOCKSTEP
 
 REQUEST, NUMBER = "@", "#"
 # A list of any length is shortened to one element: `@, @, @`, `# + #`, `@: #, @: #`.
 REPEATED = re.compile(r"((?:@|#)(?:: (?:@|#))?)(?:(?:, | \+ | )\1)+")
 COMPARED = re.compile(r"(?:^|; )(\w+): target ")
+FRAME = re.compile(
+    r'^ *File "([^"]+)", line (\d+),? in (.+)(?:\n +(?!File ")(\S.*))?', re.MULTILINE
+)
+STANDARD = sysconfig.get_path("stdlib")
+LONGEST_PLACE = 200  # characters
 
 
 def shape(broken: Broken, requests: Iterable[str]) -> str:
@@ -18,7 +25,8 @@ def shape(broken: Broken, requests: Iterable[str]) -> str:
 
     Two scenarios that break a rule with the same shape have the same failure: a corpus keeps the
     smaller one, and a known deviation covers both. For lockstep, the shape consists of the
-    differing fields.
+    differing fields. For an exception, it includes the code that raised it, because unrelated
+    crashes often have the same message.
     """
     if broken.rule == LOCKSTEP and (fields := COMPARED.findall(broken.message)):
         return f"{broken.rule}: {', '.join(fields)}"
@@ -28,4 +36,33 @@ def shape(broken: Broken, requests: Iterable[str]) -> str:
         words = re.sub(rf"(?<!\w)(?:{names})(?!\w)", REQUEST, words)
     words = re.sub(r"(?<!\w)-?\d+(?:[.,]\d+)*", NUMBER, words)
     once = REPEATED.sub(r"\1", words)
-    return f"{broken.rule}: {once}"
+    place = broken.message.place if isinstance(broken.message, CrashMessage) else ""
+    return f"{broken.rule}: {once}{f' in {place}' * bool(place)}"
+
+
+class Frame(NamedTuple):
+    """A frame of a traceback or of a printed stack. `source` is "" if the line is not shown."""
+
+    file: str
+    line: int
+    function: str
+    source: str
+
+
+def own_frames(traceback: str) -> list[Frame]:
+    """Return the frames that are not in the standard library, in the order of the text."""
+    return [
+        Frame(file, int(line), function, source)
+        for file, line, function, source in FRAME.findall(traceback)
+        if "site-packages" in file or not file.startswith((STANDARD, "<"))
+    ]
+
+
+def crash_message(message: str, traceback: str) -> CrashMessage:
+    """Return the message of an exception, with the code that raised it if the traceback names
+    it."""
+    crash = CrashMessage(message)
+    if frames := own_frames(traceback):
+        last = frames[-1]
+        crash.place = f"{last.function}: {last.source}"[:LONGEST_PLACE].rstrip(": ")
+    return crash

@@ -1,6 +1,7 @@
 """A target under a monitor: every operation is passed on to the target, and every step is
 judged."""
 
+import json
 import traceback
 from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
@@ -21,11 +22,13 @@ from ...model.observation import Step, rename_requests
 from ...model.own_code import describe_exception
 from ...model.replies import Started, read_control, read_ok, read_started, read_step
 from ...model.scenario import Request
+from ...model.systems import full_config
 from ...model.target import ModelTarget, Reply, Target
 from ...spec.catalogue import Rule
 from ..rules.predicate import Broken
 from ..rules.registry import LOCKSTEP, keeps_step, observable, predicates_of
 from . import lockstep
+from .failure_signature import crash_message
 from .monitor import Monitor
 
 CONTEXT_STEPS = 6
@@ -83,9 +86,15 @@ class Session:
             TargetFault: the target does not start, or its reply is invalid.
         """
         self._target = target
-        self.started: Started = read_started(
-            call_target("start", target.start, system, revision, config)
-        )
+        try:
+            reply = call_target("start", target.start, system, revision, config)
+            self.started: Started = read_started(reply)
+        except TargetCrashed as crash:
+            usual = full_config(system, revision, {})
+            changes = [f"{k}={json.dumps(v)}" for k, v in config.items() if v != usual.get(k, ...)]
+            what = f"{crash.message}, in the configuration {' '.join(changes) or 'by default'}"
+            words = f"{what}; to refuse it, answer with the error 'config'"
+            raise TargetCrashed("start", words, crash.details) from None
         seen = observable(rules, revision, self.started.shows, config, system)
         held = keeps_step(system, revision, self.started.name, self.started.version)
         self.checked = [rule for rule in seen if held or rule.beside or rule.id != LOCKSTEP]
@@ -277,7 +286,8 @@ class Session:
             return self.monitor.hung(str(fault))
         if isinstance(fault, TargetCrashed):
             self.details = fault.details
-        elif isinstance(fault, TargetDied):
+            return self.monitor.crashed(crash_message(str(fault), fault.details))
+        if isinstance(fault, TargetDied):
             self.details = fault.stderr_tail
         return self.monitor.crashed(str(fault))
 

@@ -57,6 +57,13 @@ class AdapterMessage(str):
     error."""
 
 
+class CrashMessage(str):
+    """The message of an exception that the scheduler raised. `place` is the code that raised it,
+    the function and its line of source, or "" if that is unknown."""
+
+    place: str = ""
+
+
 class Broken(NamedTuple):
     """A broken rule: the step that broke it, and a sentence with the numbers."""
 

@@ -93,7 +93,8 @@ class Batch(NamedTuple):
         return base_of(self.tkv, Joining(self.prompt, self.remaining))
 
 
-def _batch(numbers: Numbers, decoding: int) -> Batch:
+def batch_of(numbers: Numbers, decoding: int) -> Batch:
+    """Return a batch of `decoding` requests and a newcomer, whose numbers are symbols."""
     tkv = length(numbers, "tkv")
     members = []
     for _ in range(decoding):
@@ -105,7 +106,8 @@ def _batch(numbers: Numbers, decoding: int) -> Batch:
     return Batch(tkv, members, length(numbers, "prompt"), length(numbers, "remaining", 0))
 
 
-def _projected(formula: str, numbers: Numbers, lengths: Lengths, batch: Batch) -> list[Path]:
+def projected(formula: str, numbers: Numbers, lengths: Lengths, batch: Batch) -> list[Path]:
+    """Return the paths on which the formula projects the batch."""
     project = volumetric.formula_named(formula)
     if project is None:
         raise KeyError(formula)
@@ -137,8 +139,8 @@ def _less(numbers: Numbers, weaker: int) -> Any:
 def covers_decoding(formula: str, lengths: Lengths, weaker: int) -> list[Any]:
     numbers = make_numbers(lengths)
     less = _less(numbers, weaker)
-    batch = _batch(numbers, 1)
-    taken = _projected(formula, numbers, lengths, batch)
+    batch = batch_of(numbers, 1)
+    taken = projected(formula, numbers, lengths, batch)
     due = round_up(numbers, lengths, batch.base + batch.members[0].remaining)
     return holds_on(numbers, taken, lambda ends: bare(ends.decoding[0]) - less >= due)
 
@@ -147,8 +149,8 @@ def covers_decoding(formula: str, lengths: Lengths, weaker: int) -> list[Any]:
 def covers_newcomer(formula: str, lengths: Lengths, weaker: int) -> list[Any]:
     numbers = make_numbers(lengths)
     less = _less(numbers, weaker)
-    batch = _batch(numbers, 1)
-    taken = _projected(formula, numbers, lengths, batch)
+    batch = batch_of(numbers, 1)
+    taken = projected(formula, numbers, lengths, batch)
     due = round_up(numbers, lengths, batch.base + batch.remaining)
     return holds_on(numbers, taken, lambda ends: bare(ends.newcomer) - less >= due)
 

@@ -3,6 +3,7 @@ Print results as they arrive."""
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from ....solver.spyre.admission_sequences import (
     largest_tkv,
     to_scenario,
 )
+from ....solver.spyre.own_function import check_on_symbols
 from ....solver.spyre.proofs_by_rule import JOIN, LIMIT, limit_lemmas, proven_for
 from ....solver.spyre.worst_case import (
     OBJECTIVES,
@@ -100,6 +102,9 @@ def answer(console: Console, question: Question) -> int:
             *(console, question.rule, setting, block, question.out, question.time_limit, also),
             certificate=question.certificate,
         )
+        if is_own(setting.formula):
+            with suppress(Unanswered):  # the search itself then runs out of time
+                list(run_in_process(search.time_limit, _check_own, setting.formula, block))
         if question.prove:
             return run_proof(search)
         if question.maximize:
@@ -107,6 +112,11 @@ def answer(console: Console, question: Question) -> int:
         if is_own(setting.formula) and not setting.pauses and not setting.requests:
             return run_own(search)
         return run_search(search)
+
+
+def _check_own(formula: str, block: int | None) -> Iterator[None]:
+    check_on_symbols(formula, block)
+    yield None
 
 
 def answer_vectorized(console: Console, rule: Rule, question: Question) -> int:

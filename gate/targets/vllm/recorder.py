@@ -17,6 +17,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import chain, count
 from typing import IO, Any
 
 from ..jsonl import crash_reply
@@ -286,12 +287,13 @@ def _open(scheduler: Any) -> Record:
 
 @functools.cache
 def _file(path: str) -> IO[str]:
-    """Open a file for this scheduler's record, written line by line. If the file exists, perhaps
-    because another process writes to it, open a file with a similar name."""
-    try:
-        return open(path, "x", encoding="utf-8", buffering=1)
-    except FileExistsError:
-        return open(f"{path}.{os.getpid()}", "w", encoding="utf-8", buffering=1)
+    """Open a new file for this scheduler's record, written line by line. If the file exists,
+    perhaps because another process writes to it, open a file with a similar name."""
+    own = f"{path}.{os.getpid()}"
+    names = chain([path, own], (f"{own}.{number}" for number in count(2)))
+    while True:
+        with suppress(FileExistsError):
+            return open(next(names), "x", encoding="utf-8", buffering=1)
 
 
 def __getattr__(name: str) -> Any:

@@ -4,6 +4,7 @@ import gc
 import gzip
 import io
 import json
+import re
 import subprocess
 import sys
 import tracemalloc
@@ -284,9 +285,33 @@ def test_of_a_record_that_breaks_off_the_rest_is_judged(run):
     Path("t").write_bytes(text(recorded(scenario()))[:-30])
     result = run("check-trace", "t")
     assert result.code == 3
-    assert "t: line 34: the last line is truncated; nothing after that is judged\n" in result.out
+    assert (
+        "t: line 34: the last line is truncated; the rest of that run is not judged\n" in result.out
+    )
     assert "t: 1 run, 12 steps\n" in result.out
     assert "against sound: inconclusive, because the record ends too early" in result.out
+
+
+def test_a_pattern_of_rules_need_not_be_exercised_in_full(run):
+    written(Path("t"), recorded(scenario()))
+    whole = run("check-trace", "t", "--rule", "SPY-*")
+    assert "not exercised" in whole.out
+    assert whole.code == 0
+    idle = re.search(r"not exercised +(SPY-R\d+)", whole.out)
+    assert idle is not None
+    assert run("check-trace", "t", "--rule", idle[1]).code == 3
+
+
+def test_a_trace_that_shows_hardly_anything_says_so(run):
+    lines = recorded(scenario())
+    lines[1]["observes"] = []
+    for line in lines:
+        if "step" in line:
+            line["step"] = {key: line["step"][key] for key in ("kind", "scheduled")}
+    written(Path("t"), [*lines, {"op": "stop"}, {"ok": True}])
+    result = run("check-trace", "t")
+    assert result.code == 0, result
+    assert re.search(r"conforms, but it shows enough for only \d+ of \d+ rules \(", result.out)
 
 
 def test_a_step_without_its_reply_is_no_pass_and_no_excuse(run):
@@ -310,13 +335,21 @@ def test_a_record_that_ends_after_a_step_with_requests_unfinished_is_no_pass(run
     written(Path("t"), lines[:place])
     result = run("check-trace", "t")
     assert result.code == 3
-    assert f"t: line {place - 1}: the record ends while 3 requests are unfinished;" in result.out
+    assert (
+        f"t: line {place - 1}: the record of run 1 ends while 3 requests are unfinished;"
+        in result.out
+    )
     assert "against sound: inconclusive, because the record ends too early" in result.out
     stop = [{"op": "stop"}, {"ok": True}]
     written(Path("t"), [*lines[:place], *stop])
     assert run("check-trace", "t").code == 0
-    # A start ends the run before it.
+    # Another start may be that of a server that was restarted after a crash.
     written(Path("t"), lines[:place], lines)
+    result = run("check-trace", "t")
+    assert result.code == 3
+    words = f"t: line {place - 1}: the record of run 1 ends while 3 requests are unfinished; the"
+    assert f"{words} rest of that run is not judged" in result.out
+    written(Path("t"), [*lines[:place], *stop], lines)
     assert run("check-trace", "t").code == 0
 
 

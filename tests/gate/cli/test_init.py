@@ -1,9 +1,11 @@
 """`schedproof init`: what it writes works as it is written, and nothing that is there is lost."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -158,6 +160,20 @@ def test_the_workflow_runs_commands_that_there_are(tmp_path):
     for line in gates:
         words = [sys.executable, "-m", *line.split(), "--help"]
         assert subprocess.run(words, cwd=tmp_path, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("url", ["https://example.org/schedproof", "file:///wheels", None])
+def test_the_workflow_installs_no_package_of_this_name_from_an_index(monkeypatch, url):
+    version = {"url": url, "vcs_info": {"commit_id": "abc"}}
+    installed = SimpleNamespace(read_text=lambda _: json.dumps(version) if url else None)
+    monkeypatch.setattr("importlib.metadata.distribution", lambda _: installed)
+    workflow = yaml.safe_load(texts("generic", "documented")[".github/workflows/schedproof.yml"])
+    [install] = [step["run"] for step in workflow["jobs"]["gate"]["steps"] if "run" in step][:1]
+    if url and url.startswith("https"):
+        assert install == f'pip install "git+{url}@abc"'
+    else:
+        assert "pip" not in install
+        assert subprocess.run(["bash", "-c", install], capture_output=True, check=False).returncode
 
 
 def test_a_nightly_gate_replays_the_corpus_and_what_earlier_nights_found(tmp_path):

@@ -36,6 +36,18 @@ main()
 BY_SIGNAL = "import os; exec('os.kill(os.getpid(), 15)\\nfor _ in range(9): pass')"
 
 
+def test_a_working_directory_that_was_removed_is_named(tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    words = [sys.executable, "-P", "-m", "schedproof", "show", "late-arrivals-before-913"]
+    line = f"import os; os.rmdir({str(gone)!r}); os.execv({words[0]!r}, {words!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", line], capture_output=True, text=True, cwd=gone, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr == "schedproof: the working directory: No such file or directory\n"
+
+
 @pytest.mark.parametrize("interrupt", ["raise KeyboardInterrupt", BY_SIGNAL])
 def test_ctrl_c_while_modules_are_loaded_is_one_line(interrupt, tmp_path):
     (tmp_path / "begun.py").write_text(INTERRUPTED.replace("INTERRUPT", interrupt))

@@ -61,6 +61,16 @@ def test_a_change_that_breaks_nothing_is_told_so_in_three_lines(console):
     )
 
 
+def test_a_change_that_shows_too_little_is_told_so(console):
+    hidden = [
+        RuleVerdict(rule, "not_observable", message="the target does not show waiting")
+        for rule in ("V1-R07", "V1-R09")
+    ]
+    rules = (*hidden, RuleVerdict("ALL-R06", "held", exercised=3))
+    line = reported(console, verdict(rules=rules)).splitlines()[-1]
+    assert "the base does not have, but it shows enough for only 1 of 3 rules (seed 0)" in line
+
+
 def test_a_fault_that_the_base_does_not_have_is_named_as_soon_as_it_is_found(console):
     made = console()
     ChangeReporter(made, load("spyre"), False)(found("out/ALL-R03.json", ["r0", "r1"]))

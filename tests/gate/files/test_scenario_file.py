@@ -401,6 +401,31 @@ def test_a_pipe_under_the_name_of_a_counterexample_is_replaced(tmp_path):
     assert read_scenario(path).requests == scenario.requests
 
 
+def test_a_counterexample_names_its_rule(tmp_path):
+    scenario = msgspec.convert(GOOD | {"origin": {"seed": 3}}, Scenario)
+    for name, origin in (("SPY-R07", {"seed": 3, "rule": "SPY-R07"}), ("diff-order", {"seed": 3})):
+        assert read_scenario(write_scenario(scenario, tmp_path, name)).origin == origin
+
+
+def test_a_counterexample_does_not_replace_an_entry_of_a_corpus_with_the_same_content(tmp_path):
+    config = full_config("spyre", "sound", {})
+    data = GOOD | {"revision": "sound", "config": config}
+    scenario = msgspec.convert(data, Scenario)
+    entry = msgspec.structs.replace(
+        scenario, expect=Expectation(violates=("SPY-R07",)), origin={"rule": "R"}
+    )
+    path = write_scenario(entry, tmp_path, "R")
+    before = path.read_bytes()
+    assert write_scenario(scenario, tmp_path, "R") == path
+    assert path.read_bytes() == before
+    edited = msgspec.structs.replace(entry, config=config | {"max_num_seqs": 1})
+    path.write_text(scenario_json(edited))
+    assert write_scenario(scenario, tmp_path, "R") == path  # no longer what its name says
+    assert read_scenario(path).expect is None
+    path.write_text("{")
+    assert read_scenario(write_scenario(scenario, tmp_path, "R")).requests == scenario.requests
+
+
 def test_a_write_that_fails_leaves_no_partial_file_behind(tmp_path):
     scenario = msgspec.convert(GOOD, Scenario)
     path = write_scenario(scenario, tmp_path, "R")

@@ -112,6 +112,13 @@ def test_two_processes_with_one_id_do_not_share_an_incomplete_file(tmp_path, mon
     assert [*tmp_path.iterdir()] == [file]
 
 
+@pytest.mark.parametrize("letter", ["x", "é"])
+def test_a_file_may_have_the_longest_name(tmp_path, letter):
+    file = tmp_path / (letter * (255 // len(letter.encode())))
+    write(file, b"new")
+    assert file.read_bytes() == b"new"
+
+
 def test_a_new_file_has_the_permissions_of_any_new_file(tmp_path):
     write(tmp_path / "verdict.json", b"new")
     (tmp_path / "plain").write_bytes(b"new")

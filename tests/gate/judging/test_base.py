@@ -1,5 +1,6 @@
 """A gate against a base counts what the base keeps and the change breaks, and nothing else."""
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -74,6 +75,32 @@ def test_what_the_base_breaks_in_the_same_scenario_is_not_counted(against):
     rule = entry(verdict, "ALL-R03")
     assert rule.status == "known"
     assert "the base breaks it as well (" in (rule.message or "")
+
+
+class ShowsLess(Toy):
+    """No longer shows which requests wait and run."""
+
+    def start(self, *args):
+        reply = super().start(*args)
+        return reply | {"observes": sorted({*reply["observes"]} - {"waiting", "running"})}
+
+
+def test_fields_that_only_one_shows_are_named_with_their_rules(against):
+    def lines(change, base, **options):
+        judged = against(change, base, "ALL-R03 SPY-R02")
+        judged.options = dataclasses.replace(judged.options, **options)
+        said: list[str] = []
+        judged.report = lambda event: said.append(getattr(event, "text", ""))
+        judge(judged)
+        return [line for line in said if "running, waiting" in line]
+
+    assert lines(ShowsLess(), Toy()) == [
+        "the target does not show running, waiting, which the base shows. Rules that are not "
+        "judged for this reason: ALL-R03"
+    ]
+    assert lines(ShowsLess(), ShowsLess()) == lines(Toy(), ShowsLess()) == []
+    compared = lines(Toy(), ShowsLess(), rules=())
+    assert compared == ["not compared, because only A shows them: running, waiting"]
 
 
 def test_that_holds_where_the_two_differ_otherwise_too(against):

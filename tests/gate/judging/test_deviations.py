@@ -109,6 +109,37 @@ def test_a_target_that_refuses_every_request_is_no_pass_although_that_is_known(j
     assert broken_off(verdict) == "the target accepted no request, so nothing was judged"
 
 
+class Crashes(Toy):
+    """Raises once two requests run."""
+
+    def bend(self, step):
+        if len(step["running"]) > 1:
+            [][0]
+
+
+class CrashesElsewhereToo(Crashes):
+    """Raises the same exception elsewhere, too, once one request runs beside one that waits."""
+
+    def bend(self, step):
+        if len(step["running"]) == 1 and step["waiting"]:
+            self.fail()
+        super().bend(step)
+
+    def fail(self):
+        [][0]
+
+
+@pytest.mark.slow
+def test_a_known_crash_covers_no_other_crash_with_the_same_message(judging, tmp_path):
+    # both arrive, and run, in different steps: no request waits while another one runs
+    late = (TWO.requests[0], replace(TWO.requests[1], arrival=2))
+    scenario = write_scenario(replace(TWO, requests=late), tmp_path, "ALL-R01").name
+    known = judging(Crashes(), entry(rule="ALL-R01", scenario=scenario), rules="ALL-R01")
+    assert (states(known), known.findings, known.exit_code) == (["known"], (), CONFORMS)
+    new = judging(CrashesElsewhereToo(), entry(rule="ALL-R01", scenario=scenario), rules="ALL-R01")
+    assert (states(new), len(new.findings), new.exit_code) == (["known"], 1, BROKEN)
+
+
 def test_without_an_entry_the_same_failure_breaks_the_gate(judging):
     verdict = judging(Strangers())
     assert (len(verdict.findings), verdict.exit_code) == (1, BROKEN)

@@ -1,11 +1,13 @@
 """Findings by cause: what belongs together, what comes first, and what is said of it."""
 
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from schedproof.gate.judging.deviations import read_deviations
 from schedproof.gate.judging.faults import faults_of
 from schedproof.gate.judging.judge import violation
 from schedproof.gate.judging.verdict import Fault, Finding
@@ -36,8 +38,8 @@ def finding(rule: str, **changes: Any) -> Finding:
     return Finding(**(values | changes))
 
 
-def faults(*findings: Finding) -> tuple[Fault, ...]:
-    return faults_of(findings, RULES, date(2026, 1, 31), usual=USUAL)
+def faults(*findings: Finding, folder: Path = Path()) -> tuple[Fault, ...]:
+    return faults_of(findings, RULES, date(2026, 1, 31), usual=USUAL, folder=folder)
 
 
 def together(*findings: Finding) -> list[list[str]]:
@@ -289,6 +291,15 @@ def test_a_fault_says_what_its_user_sees_and_how_to_accept_it():
         'reason = "why this failure is accepted"',
         "until = 2026-05-01",
     ]
+
+
+def test_an_entry_names_its_scenario_from_the_folder_of_the_file_of_deviations(tmp_path):
+    out = "out/ALL-R09-0123456789.json"
+    for folder, path in ((Path("ci"), f"../{out}"), (Path("out"), Path(out).name)):
+        [fault] = faults(finding("ALL-R09", scenario=out), folder=folder)
+        assert f'scenario = "{path}"' in fault.accept
+    (tmp_path / "known.toml").touch()
+    assert read_deviations(tmp_path / "known.toml", "vllm", [], date.today()).folder == tmp_path
 
 
 def test_what_was_not_shrunk_says_so_and_joins_what_it_may_follow_from():

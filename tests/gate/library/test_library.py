@@ -3,11 +3,13 @@
 import os
 from asyncio import CancelledError
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from hypothesis.errors import StopTest
 
 import schedproof
+from schedproof.gate.corpus.folder import entries
 from schedproof.model.errors import InputError
 from schedproof.model.faults import ConfigRefused, TargetBroken
 from schedproof.model.scenario import Request, Scenario
@@ -35,6 +37,9 @@ def test_a_counterexample_is_found_written_read_and_replayed():
     read = schedproof.read_scenario(path)
     assert schedproof.replay(read, rules=["SPY-R47"]).broken == [*found.broken]
     assert not schedproof.replay(found.scenario, "model:common_base", rules=["SPY-R47"]).broken
+    # Under any name, it is an entry of a corpus.
+    schedproof.write_scenario(found.scenario, "corpus")
+    assert [entry.rule for entry in entries(Path("corpus"))] == ["SPY-R47", "SPY-R47"]
 
 
 class RefusesAll(ModelTarget):

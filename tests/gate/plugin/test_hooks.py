@@ -92,6 +92,28 @@ def test_the_tests_stand_beside_those_of_testpaths(pytester, running):
     assert counts(running("tests"))[:2] == (1, 0)  # a folder was asked for, nothing else
 
 
+def test_a_run_of_named_tests_says_that_nothing_is_judged(pytester, running):
+    write_project(pytester.path)
+    pytester.mkdir("tests").joinpath("test_own.py").write_text("def test_own(): pass")
+    result = running("tests")
+    assert counts(result)[:2] == (1, 0)
+    line = "schedproof: adapter:Target is not judged; to judge it, add pyproject.toml to the "
+    line += "arguments"
+    assert line in result.stdout.lines
+    assert line not in running("tests", "pyproject.toml", "--collect-only").stdout.lines
+
+
+@pytest.mark.parametrize("more", [(), ("pyproject.toml::SPY-R22",)])
+def test_a_target_on_the_command_line_is_judged_beside_the_named_tests(pytester, running, more):
+    (pytester.path / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
+    pytester.mkdir("tests").joinpath("test_own.py").write_text("def test_own(): pass")
+    result = running("--schedproof-target", "model", "tests", *more, "--collect-only", "-q")
+    listed = [line for line in result.stdout.lines if line.startswith("pyproject.toml::")]
+    assert "pyproject.toml::SPY-R22" in listed
+    assert (len(listed) == 1) is bool(more)
+    assert "not judged" not in result.stdout.str()
+
+
 def test_without_schedproof_the_users_own_tests_are_left(pytester, running):
     write_project(pytester.path)
     pytester.makepyfile("def test_own(): pass")

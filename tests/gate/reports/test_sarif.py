@@ -123,8 +123,11 @@ def test_a_rule_is_found_by_its_index(file):
         assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
 
 
-def fingerprint(path, message):
+def fingerprint(path, message, **origin):
     found = reported.found("out/one.json", message=message)
+    found = msgspec.structs.replace(
+        found, scenario=msgspec.structs.replace(found.scenario, origin=origin or None)
+    )
     reporter = FileReport(path, reported.RULES, sarif.sarif)
     reporter(found)
     reporter(Concluded(reported.verdict(findings=(found.finding,))))
@@ -135,6 +138,11 @@ def test_failures_of_one_shape_have_one_fingerprint(file):
     first = fingerprint(file, "../../x waits 3 steps")
     assert first == fingerprint(file, "]]> waits 12 steps")
     assert first != fingerprint(file, "]]> runs 12 steps")
+
+
+def test_crashes_with_one_message_in_different_code_have_different_fingerprints(file):
+    one, other = (fingerprint(file, "KeyError", shape=f"KeyError in {name}") for name in "fg")
+    assert one != other
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,13 @@ import io
 import json
 import re
 from collections import Counter
+from datetime import date
 from typing import Any
 
 import pytest
 
 from schedproof.gate.console import output
+from schedproof.gate.judging.faults import faults_of
 from schedproof.gate.judging.verdict import (
     NOT_SHOWN,
     EngineRun,
@@ -19,7 +21,7 @@ from schedproof.gate.judging.verdict import (
     refusals,
 )
 from schedproof.gate.reports.markdown import markdown
-from schedproof.gate.reports.outcome import reach_in_words
+from schedproof.gate.reports.outcome import explanation_lines, reach_in_words
 from schedproof.gate.reports.terminal import Terminal, print_verdict, summary
 from schedproof.properties.search.state import Reach
 from schedproof.spec.catalogue import load
@@ -171,6 +173,15 @@ def test_what_held_is_a_line_and_what_was_left_out_keeps_its_own():
 def test_the_verdict_file_keeps_the_divergence():
     data = json.loads(output.as_json(verdict(KNOWN, NEW)))
     assert [entry["divergence"] for entry in data["rules"]] == ["2.4.0: pauses", None]
+
+
+@pytest.mark.parametrize(("rule", "offered"), [("ALL-R01", False), ("ALL-R03", True)])
+def test_only_rules_that_can_be_excluded_are_offered_as_by_design(rule, offered):
+    event = reported.found("f.json", rule=rule)
+    [fault] = faults_of([event.finding], reported.BY_ID, date(2026, 1, 1))
+    lines = explanation_lines(event, reported.BY_ID[rule], fault)
+    assert "to accept it until a date, add to the --deviations file:" in lines
+    assert any("[[by_design]]" in line for line in lines) is offered
 
 
 PLACES: dict[str, dict[str, str]] = {

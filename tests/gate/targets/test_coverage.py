@@ -1,8 +1,11 @@
 """The probes in a target's modules: what they count, and that they change nothing else."""
 
 import ast
+import copy
 import importlib
+import pickle
 import sys
+import types
 
 import pytest
 
@@ -134,6 +137,14 @@ class Pool:
     def take(self):
         return 1
 
+@compiler.extending.register_jitable
+def helper(n):
+    return n
+
+@compiler.kernel
+def kernel(n):
+    return n
+
 fast = njit("int64(int64)")(passed_on)
 
 def plain(n):
@@ -143,6 +154,35 @@ def plain(n):
 
 def test_functions_that_another_compiler_compiles_have_no_probes():
     assert {function.name for function, _ in coverage.places(COMPILED)} == {"plain"}
+
+
+CLOSURE = """
+def outer(n):
+    def inner(x):
+        y = x + n
+        return y
+    return inner
+
+def plain(n):
+    m = n + 1
+    return m
+"""
+
+
+def test_a_function_can_leave_its_module(module):
+    """As cloudpickle sends a function to another process, and as others run its code."""
+    loaded = module(source=CLOSURE)
+    sent = {coverage.PROBES: getattr(loaded, coverage.PROBES)}
+    for elsewhere in (pickle.loads(pickle.dumps(sent)), copy.deepcopy(sent), {}):
+        assert types.FunctionType(loaded.plain.__code__, {**elsewhere})(2) == 3
+
+
+def test_a_module_that_is_nested_too_deeply_gets_no_probes(module):
+    branches = "".join(
+        f"    elif n == {number}:\n        return {number}\n" for number in range(1500)
+    )
+    source = f"def chosen(n):\n    if n < 0:\n        return -1\n{branches}"
+    assert module(source=source).chosen(700) == 700
 
 
 def test_docstrings_and_the_future_stay_as_they_are(module):

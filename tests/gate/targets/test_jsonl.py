@@ -1,6 +1,7 @@
 """The loop that hosts a target on stdin/stdout, around a toy target in a process of its own."""
 
 import json
+import signal
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -139,10 +140,13 @@ def test_an_exception_that_is_no_subclass_of_exception_is_a_crash():
     assert after["ok"]
 
 
-def test_a_reply_that_is_not_json_is_a_crash():
-    crash, after = ask(START, add("unprintable"), STEP, START)[2:]
-    assert crash["error"] == "crashed"
-    assert "not JSON serializable" in crash["message"]
+def test_a_reply_that_is_not_json_is_a_fault_of_the_adapter():
+    fault, after = ask(START, add("unprintable"), STEP, START)[2:]
+    assert fault["error"] == "protocol"
+    assert fault["message"] == (
+        "the reply cannot be written as JSON (TypeError: Object of type object is not JSON "
+        "serializable); valid: dict, list, str, int, float, bool and None"
+    )
     assert after["ok"]
 
 
@@ -239,11 +243,23 @@ def test_a_reader_that_goes_away_ends_the_loop_quietly():
         assert b"Traceback" not in process.stderr.read()
 
 
-def test_an_interrupt_ends_the_loop_quietly():
-    done = run(b"".join(json.dumps(m).encode() + b"\n" for m in (START, add("interrupt"), STEP)))
-    assert done.returncode == 0
-    assert len(done.stdout.splitlines()) == 2
-    assert b"Traceback" not in done.stderr
+def test_a_keyboard_interrupt_that_the_target_raises_is_a_crash():
+    crash, after = ask(START, add("interrupt"), STEP, START)[2:]
+    assert (crash["error"], crash["message"][:18]) == ("crashed", "KeyboardInterrupt:")
+    assert after["ok"]
+
+
+def test_ctrl_c_ends_the_loop_quietly():
+    with toy() as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(json.dumps(START).encode() + b"\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE) == 0
+        assert b"Traceback" not in process.stderr.read()
 
 
 def test_an_exception_without_words_is_told_by_the_line_that_raised_it():
@@ -265,13 +281,14 @@ def test_an_exception_that_cannot_be_printed_is_a_crash():
     assert reply["message"] == "WithoutWordsError: str() failed: ValueError"
 
 
-def test_a_reply_that_cannot_be_read_is_a_crash():
+def test_a_reply_that_cannot_be_read_is_a_fault_of_the_adapter():
     class Unreadable(dict):
         def items(self):
             raise KeyError("items")
 
     reply = json.loads(jsonl._encode(Unreadable(ok=True)))
-    assert (reply["error"], reply["message"]) == ("crashed", "KeyError: 'items'")
+    assert reply["error"] == "protocol"
+    assert reply["message"].startswith("the reply cannot be written as JSON (KeyError: 'items');")
 
 
 def test_half_a_surrogate_in_what_a_target_raises_is_still_a_crash():

@@ -123,6 +123,17 @@ def test_a_step_that_is_no_observation_is_a_fault_of_the_target():
         run.step()
 
 
+def test_a_crash_at_the_start_names_the_configuration():
+    class Crashes(ModelTarget):
+        def start(self, system, revision, config):
+            assert config["max_num_seqs"] > 1
+            return super().start(system, revision, config)
+
+    words = r"max_num_seqs=1 .* max_batch_tkv=96; to refuse it, answer with the error 'config'"
+    with pytest.raises(TargetCrashed, match=words):
+        session(Crashes(), max_num_seqs=1)
+
+
 def test_a_refused_configuration_is_no_session():
     with pytest.raises(
         ConfigRefused, match="7 blocks cannot hold a request of max_model_len tokens"

@@ -327,6 +327,9 @@ def test_a_formula_of_ones_own_that_cannot_be_read_is_one_line(run, tmp_path):
         for name, message in (("no.py", "no such file; valid: FILE"), ("my.py", "f takes 'batch'")):
             result = run(*words, f"formula={name}:f")
             result.refused(f"formula: {name}: {message}")
+    (tmp_path / "my.py").write_text("def f(tkv):\n    return 0 if type(tkv) is int else tkv\n")
+    result = run("search", "SPY-R07", "--param", "formula=my.py:f")
+    result.refused("formula: my.py:f: returns something else on symbols than on numbers, such as ")
     run("gate", "model", "--config", "formula=what").refused(
         "--config: formula 'what' is unknown; valid: document_own"
     )
@@ -641,7 +644,7 @@ def _out_of_time(limit, *_):
 
 
 def test_the_time_limit_is_one_for_all_parts_of_a_search(run, monkeypatch, tmp_path):
-    """The proof, the smallest run, the real sizes and the slack are four parts."""
+    """The function on symbols, the proof, the smallest run, the real sizes and the slack."""
     (tmp_path / "f.py").write_text("def f(tkv): return tkv")
     limits = []
 
@@ -652,7 +655,7 @@ def test_the_time_limit_is_one_for_all_parts_of_a_search(run, monkeypatch, tmp_p
     monkeypatch.setattr("schedproof.gate.search.spyre.volumetric.run_in_process", out_of_time)
     formula = f"formula={tmp_path}/f.py:f"
     assert run("search", "SPY-R07", "--param", formula, "--time-limit", "60").code == 3
-    assert len(limits) == 4
+    assert len(limits) == 5
     assert len({limit.ends for limit in limits}) == 1
 
 

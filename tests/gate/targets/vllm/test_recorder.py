@@ -3,6 +3,7 @@ record. Without vLLM, and on the real release where it is installed."""
 
 import io
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -135,12 +136,18 @@ def test_the_recording_class_has_the_name_of_the_one_that_decides():
     assert recording(Plain) is recording(Plain)
 
 
-def test_a_second_scheduler_of_another_process_has_a_file_of_its_own(tmp_path):
+def test_each_process_has_a_file_of_its_own(tmp_path):
     path = tmp_path / "run.jsonl"
     path.write_text("of another process", encoding="utf-8")
-    with recorder._file.__wrapped__(str(path)) as file:
-        assert Path(file.name) != path
+    linked = tmp_path / f"run.jsonl.{os.getpid()}"
+    linked.symlink_to(tmp_path / "elsewhere")
+    names = []
+    for _ in range(2):  # in a container, each start may have the same process id
+        with recorder._file.__wrapped__(str(path)) as file:
+            names.append(Path(file.name).name)
+    assert names == [f"{linked.name}.2", f"{linked.name}.3"]
     assert path.read_text(encoding="utf-8") == "of another process"
+    assert not (tmp_path / "elsewhere").exists()
 
 
 @pytest.fixture

@@ -1,0 +1,54 @@
+"""When two failures are the same."""
+
+import pytest
+
+from schedproof.model.scenario import Request
+from schedproof.model.systems import full_config
+from schedproof.model.target import ModelTarget
+from schedproof.properties.checking.failure_signature import crash_message, shape
+from schedproof.properties.checking.session import Session
+from schedproof.properties.rules.predicate import Broken
+from schedproof.spec.catalogue import load
+
+
+class Crashing(ModelTarget):
+    def step(self):
+        self.fault()
+
+    def old(self):
+        [][0]
+
+    def new(self):
+        [][0]
+
+
+def crash(fault, request="a"):
+    target = Crashing()
+    target.fault = getattr(target, fault)
+    config = full_config("generic", "documented", {})
+    run = Session(target, "generic", "documented", config, load("generic"))
+    run.add(Request(id=request, arrival=0, prompt=((request, 5),), max_tokens=4))
+    [broken] = run.step()
+    return shape(broken, [request])
+
+
+def test_crashes_with_the_same_message_differ_by_the_code_that_raises():
+    message = "ALL-R01: the scheduler raised at 'step': IndexError: list index out of range"
+    assert crash("old") == f"{message} in old: [][0]"
+    assert crash("new") == f"{message} in new: [][0]"
+    assert crash("old", "b") == crash("old")
+
+
+@pytest.mark.parametrize(
+    ("traceback", "place"),
+    [
+        ('  File "a.py", line 3, in step\n    old()\n  File "b.py", line 9, in old\n', "old"),
+        ('  File "a.py", line 3, in step\n    old()\nIndexError: 1\n', "step: old()"),
+        ("", ""),
+        ("no traceback", ""),
+    ],
+)
+def test_a_traceback_names_the_code_that_raises(traceback, place):
+    message = crash_message("it raised", traceback)
+    assert (str(message), message.place) == ("it raised", place)
+    assert shape(Broken("ALL-R01", 0, message), ()).startswith("ALL-R01: it raised")
