@@ -6,13 +6,14 @@ they are pure arithmetic. The lemmas in this module, in `reservation_lemmas.code
 the scheduler makes one of them fail. The other modules (`admission_lemmas`, `formula_lemmas`,
 `peak_lemmas`, `progress_lemmas`) run the code as well.
 
-- `chunks`: the functions that plan a chunk agree with `chunk_lemmas.plan`, and the step that runs a
-  chunk follows the plan.
+- `chunks`: the functions that plan a chunk agree with `chunk_lemmas.plan`, a request starts with
+  exactly the tokens of its hit computed, and the step that runs a chunk follows the plan.
 - `lengths`: the constraint on max_model_len, the tkv of two members and the check on arrival agree
   with `length_lemmas`, and a step obeys the constraint.
 """
 
 from dataclasses import replace
+from operator import index
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ from . import chunk_lemmas, length_lemmas
 from .symbolic_admission import Joining, Lengths, blocks, length
 
 BLOCK, CHUNK_BLOCKS = 64, 8  # tokens and blocks, if the lemmas are about any size
+HIT_BLOCKS = 3  # the most blocks of a hit with which `blocks.admit` is run
 HUGE = 10**9  # a limit that no lemma here reaches
 
 
@@ -45,6 +47,7 @@ def chunks(block: int | None) -> list[Obligation]:
         chunk_is_planned_as_in_lemmas(size),
         usable_hit_is_as_in_lemmas(),
         last_chunk_is_as_in_lemmas(size),
+        newcomer_starts_with_its_hit(size),
         *(
             replace(step_runs_planned_chunk(size, name), code=("spyre.forward.compute_chunk", code))
             for name, code in counted.items()
@@ -106,8 +109,10 @@ def chunk_is_planned_as_in_lemmas(block: int, more: int) -> list[Any]:
     return holds_on(numbers, paths(numbers, code), planned)
 
 
-@lemma("The code uses the same part of a hit as the lemmas.", "spyre.documented.usable_blocks")
+@lemma("The usable part of a hit in the lemmas is that of the documentation.")
 def usable_hit_is_as_in_lemmas(more: int) -> list[Any]:
+    """Claim that `documented.usable_blocks` agrees with `chunk_lemmas`. The lemma names no code,
+    because no step calls this function."""
     numbers = Numbers()
     padding, hit = length(numbers, "left", 0), length(numbers, "hit", 0)
     count = length(numbers, "count")
@@ -133,6 +138,37 @@ def last_chunk_is_as_in_lemmas(block: int, more: int) -> list[Any]:
 
     last = plan.index == plan.chunks - 1 - more
     return holds_on(numbers, paths(numbers, code), lambda held: last == held)
+
+
+@lemma(
+    "A request starts with exactly the tokens of its hit computed (up to three blocks).",
+    "spyre.blocks.admit",
+    "allocator.start",
+)
+def newcomer_starts_with_its_hit(block: int, more: int) -> list[Any]:
+    """Claim that `blocks.admit` gives a request the blocks of its hit, counts their tokens as
+    computed, and changes nothing else about the request."""
+    numbers = Numbers()
+    prompt, tokens, ends = (length(numbers, name) for name in ("prompt", "tokens", "ends"))
+    hit = numbers.fresh("hit", 0, HIT_BLOCKS)
+    numbers.facts.append(hit * block < prompt)
+
+    def code(run: SymbolicRun) -> Any:
+        newcomer = make_request(run, "0", prompt=prompt, max_tokens=tokens, output_len=ends)
+        found = tuple(range(1, 1 + index(run.number(hit))))
+        config = config_of(block, prefix_caching=True)
+        with stubs(pool_of, prefix_hit=lambda *_: found):
+            started, _ = pool_of.admit(config, State(waiting=(newcomer,)), newcomer)
+        rest = started._replace(computed=0, prefix_hit=0, blocks=(), published=0)
+        kept = rest == newcomer and started.blocks == found
+        return bare(started.computed), bare(started.prefix_hit), kept
+
+    def exactly(result: Any) -> Any:
+        computed, counted, kept = result
+        tokens = hit * block + more
+        return z3.And(computed == tokens, counted == tokens, z3.BoolVal(kept))
+
+    return holds_on(numbers, paths(numbers, code), exactly)
 
 
 @lemma(

@@ -1,8 +1,9 @@
 """Lemmas which show that a step of a release that pauses requests preserves the fairness order
 (SPY-R51, SPY-P01).
 
-A whole step runs on symbols, with up to three requests. Any batch of them may or may not be within
-the limit. `pausing_lemmas` proves what follows from the fairness order, for any number of requests.
+A whole step runs on symbols, with up to three requests, whichever outputs have priority. Any batch
+of them may or may not be within the limit. `pausing_lemmas` proves what follows from the fairness
+order, for any number of requests.
 """
 
 from collections.abc import Callable
@@ -22,32 +23,40 @@ from ..smt.obligation import Obligation, lemma
 from .code_lemmas import BLOCK, config_of, make_request
 from .symbolic_admission import length
 
+# The numbers of requests that decode, and that are paused, before a step.
+BATCHES = ((1, 0), (2, 0), (3, 0), (0, 1), (1, 1), (2, 1), (0, 2), (1, 2), (0, 3))
+PRIORITIES = {"": False, "_long": True}  # whether long outputs have priority
 STEP = ("spyre.release_2_5_2.pause_and_resume", "spyre.release_2_5_2.fairness_order")
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
     starts, order = "spyre.release_2_5_2.candidate", STEP[1]
     return [
-        step_keeps_fair_order(1, 1, "_long"),
-        step_keeps_fair_order(2, 1, ""),
-        step_keeps_fair_order(1, 2, ""),
         *(
-            replace(code_starts_newcomer_behind_paused(0, paused), code=(starts, order))
-            for paused in (1, 2)
+            step_keeps_fair_order(decoding, paused, priority)
+            for decoding, paused in BATCHES
+            for priority in PRIORITIES
         ),
-        *(code_starts_newcomer_behind_paused(1, paused) for paused in (0, 1)),
+        *(
+            replace(code_starts_newcomer_behind_paused(0, paused, priority), code=(starts, order))
+            for paused in (1, 2)
+            for priority in PRIORITIES
+        ),
+        *(code_starts_newcomer_behind_paused(1, paused, "") for paused in (0, 1)),
         code_keeps_lone_request(),
     ]
 
 
-def _any_limit(run: SymbolicRun) -> Callable[[Any, Any], bool]:
+def _any_limit(run: SymbolicRun, lone_exceeds: int) -> Callable[[Any, Any], bool]:
     """Return a replacement for the check of the limit: any batch may or may not exceed the limit,
-    but a request that is alone never does."""
+    but a request that is alone does so only with `lone_exceeds`."""
     calls: list[int] = []
 
     def fits(_: Any, batch: Any) -> bool:
         calls.append(1)
-        return len(batch) == 1 or run.answer(z3.Bool(f"fits {len(calls)}"))
+        if len(batch) == 1 and not lone_exceeds:
+            return True
+        return run.answer(z3.Bool(f"fits {len(calls)}"))
 
     return fits
 
@@ -58,11 +67,13 @@ def _any_limit(run: SymbolicRun) -> Callable[[Any, Any], bool]:
     "{paused}).",
     *STEP,
     "spyre.release_2_5_2.settled",
-    name="step_keeps_fair_order_{decoding}_{paused}{longest}",
+    name="step_keeps_fair_order_{decoding}_{paused}{priority}",
 )
-def step_keeps_fair_order(decoding: int, paused: int, longest: str, none_paused: int) -> list[Any]:
-    """Claim that a step keeps the order. With `none_paused` set to 1, this is the lemma's guard, a
-    variant that must fail: it claims that no request stays paused after the step."""
+def step_keeps_fair_order(
+    decoding: int, paused: int, priority: str, lone_exceeds: int
+) -> list[Any]:
+    """Claim that a step keeps the order. With `lone_exceeds` set to 1, this is the lemma's guard, a
+    variant that must fail: a request that is alone may exceed the limit."""
     numbers = Numbers()
     count = decoding + paused
     steps = [length(numbers, "steps", 0) for _ in range(count)]
@@ -72,7 +83,7 @@ def step_keeps_fair_order(decoding: int, paused: int, longest: str, none_paused:
     numbers.facts += [step >= 1 for step in steps[decoding:]]
 
     def code(run: SymbolicRun) -> Any:
-        config = config_of(BLOCK, long_output_priority=bool(longest))
+        config = config_of(BLOCK, long_output_priority=PRIORITIES[priority])
         requests = tuple(
             make_request(
                 run,
@@ -87,7 +98,7 @@ def step_keeps_fair_order(decoding: int, paused: int, longest: str, none_paused:
         state = State(running=requests[:decoding], paused=requests[decoding:])
         revision = REVISIONS["2.5.2"]
         with (
-            stubs(release_2_5_2, fits_limit=_any_limit(run)),
+            stubs(release_2_5_2, fits_limit=_any_limit(run, lone_exceeds)),
             stubs(pool_of, hold=lambda config, number, covered, pool: (number, pool)),
         ):
             before = [request.id for request in release_2_5_2.fairness_order(config, state)]
@@ -104,7 +115,7 @@ def step_keeps_fair_order(decoding: int, paused: int, longest: str, none_paused:
             behind = [other for other in before[before.index(name) + 1 :] if other in order]
             behind += [other for other in chosen if other in order]
             ok = ok and all(order.index(name) < order.index(other) for other in behind)
-        return z3.BoolVal(ok and not (none_paused and still))
+        return z3.BoolVal(ok)
 
     return holds_on(numbers, paths(numbers, code), fair)
 
@@ -123,9 +134,11 @@ def _run_without_blocks(config: SpyreConfig, state: State, decision: Any) -> Any
     "A request that starts comes behind the paused requests, and finds a slot (running: {running}, "
     "paused: {paused}).",
     "spyre.release_2_5_2.candidate",
-    name="code_starts_newcomer_behind_paused_{running}_{paused}",
+    name="code_starts_newcomer_behind_paused_{running}_{paused}{priority}",
 )
-def code_starts_newcomer_behind_paused(running: int, paused: int, more: int) -> list[Any]:
+def code_starts_newcomer_behind_paused(
+    running: int, paused: int, priority: str, more: int
+) -> list[Any]:
     """Claim that a newcomer joins behind the paused requests, and that it starts only after the
     last running request has left.
 
@@ -140,7 +153,9 @@ def code_starts_newcomer_behind_paused(running: int, paused: int, more: int) -> 
     numbers.facts.append(max(count, paused + 1) <= slots)
 
     def code(run: SymbolicRun) -> Any:
-        config = config_of(BLOCK, max_num_seqs=run.number(slots))
+        config = config_of(
+            BLOCK, max_num_seqs=run.number(slots), long_output_priority=PRIORITIES[priority]
+        )
         requests = tuple(
             make_request(
                 run,

@@ -28,7 +28,9 @@ a batch that has left (`release_2_1_2.current_tkv`). If it is refused, the step 
 scheduler forgets that tkv. Then:
 
 5. `lone_request_passes_length`: every lone request passes the constraint if no tkv is remembered.
-6. `lone_request_passes_volume`: it also passes the volumetric check, whatever the formula.
+6. `lone_request_passes_volume`: it also passes the volumetric check, whatever the limit and the
+   formula, as `symbolic_admission` encodes them. Two checks that no release uses, `document_figure`
+   and `rounded`, may refuse it.
 
 The functions after the lemmas construct counterexamples at any scale, from closed formulas that Z3
 solves. Each has two requests: the first arrives at step 0, and the second early enough for its
@@ -57,7 +59,7 @@ from .symbolic_admission import (
     within_length,
 )
 
-LIMIT = 131_072  # tokens; the claims about a request that is alone hold for any limit
+LIMIT = 131_072  # tokens, in the counterexamples
 # All checks except two that no release uses, and that may refuse a lone request.
 NEVER_REFUSE_ALONE = tuple(
     name for name in (*volumetric.FORMULAS, "exact") if name != "document_figure"
@@ -231,16 +233,17 @@ def lone_request_passes_volume(check: str, lengths: Lengths, others: int) -> lis
 
 
 def alone_within_volume(check: str, lengths: Lengths, others: int) -> list[Any]:
-    """Return facts which say that the check refuses a request while `others` requests decode. With
-    0, the request is alone."""
+    """Return facts which say that the check refuses a request while `others` requests decode, at
+    some limit. With 0, the request is alone."""
     numbers = make_numbers(lengths)
-    newcomer = _alone(numbers, LIMIT)
+    limit = numbers.fresh("limit", 1)
+    newcomer = _alone(numbers, limit)
     batch = []
     for _ in range(others):
-        computed, remaining = _alone(numbers, LIMIT)
+        computed, remaining = _alone(numbers, limit)
         batch.append(Member(z3.BoolVal(True), computed, remaining, computed, computed))
     tkv = numbers.largest([member.tkv for member in batch] or [z3.IntVal(0)])
-    fits = accepted_by(check, numbers, lengths, tkv, batch, newcomer, LIMIT)
+    fits = accepted_by(check, numbers, lengths, tkv, batch, newcomer, limit)
     return negated(numbers, z3.And(fits))
 
 

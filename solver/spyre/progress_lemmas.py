@@ -19,8 +19,9 @@ left.
    twice its number of tokens.
 
 So the first in line starts after at most as many steps as the rank, whatever arrives behind it.
-Every request eventually becomes first, so none waits forever. 1 to 4 run the model's code on
-symbols with an unbounded pool; one symbolic request stands for all that decode.
+Every request eventually becomes first, so none waits forever. 1 to 4 and 6 run the model's code on
+symbols with an unbounded pool. One symbolic request stands for all that decode, and two stand for
+all that wait. In 1, at most one request waits behind the one that prefills.
 """
 
 from dataclasses import replace
@@ -101,10 +102,24 @@ def _config(run: SymbolicRun, numbers: Numbers, requests: list[tuple[Any, Any]])
     )
 
 
+class _Second:
+    """A second request in symbols, which may wait behind the first in line."""
+
+    def __init__(self, numbers: Numbers) -> None:
+        self.lengths = length(numbers, "second prompt"), length(numbers, "second tokens")
+
+    def in_line(self, run: SymbolicRun) -> tuple[Sequence, ...]:
+        """Return the request, on a separate path from the one on which no second request waits."""
+        if not run.answer(z3.Bool("second")):
+            return ()
+        prompt, tokens = (run.number(count) for count in self.lengths)
+        return (request(2, prompt=prompt, max_tokens=tokens),)
+
+
 @lemma("No step is idle while a request waits or prefills.", "spyre.documented.decide")
 def waiting_request_prevents_idling(revision: Revision, none_there: int) -> list[Any]:
     """Claim that a newcomer that waits or prefills, alone or together with a decoding request,
-    prevents an idle step.
+    prevents an idle step, whether or not a second request waits behind it.
 
     With `none_there` set to 1, this is the lemma's guard, a variant that must fail: it also covers
     steps without a newcomer.
@@ -113,9 +128,10 @@ def waiting_request_prevents_idling(revision: Revision, none_there: int) -> list
     prompt, tokens, member, left = (length(numbers, name) for name in ("p", "m", "own", "left"))
     computed = length(numbers, "computed", 0)
     numbers.facts.append(computed < prompt)
+    second = _Second(numbers)
 
     def code(run: SymbolicRun) -> Any:
-        config = _config(run, numbers, [(prompt, tokens), (member, left + 1)])
+        config = _config(run, numbers, [(prompt, tokens), (member, left + 1), second.lengths])
         if none_there and run.answer(z3.Bool("none")):
             return revision.decide(config, revision, State())[1].kind
         newcomer = request(
@@ -126,9 +142,9 @@ def waiting_request_prevents_idling(revision: Revision, none_there: int) -> list
         )
         beside = request(0, computed=run.number(member), max_tokens=run.number(left + 1))
         members = (beside,) if run.answer(z3.Bool("beside")) else ()
-        waits = run.answer(computed == 0)
+        waits, behind = run.answer(computed == 0), second.in_line(run)
         state = State(
-            waiting=(newcomer,) if waits else (),
+            waiting=(newcomer, *behind) if waits else behind,
             running=members if waits else (newcomer, *members),
             last_step_was_prefill=run.truth(z3.Bool("was prefill")),
         )
@@ -245,17 +261,22 @@ def every_other_step_lowers_rank(revision: Revision, more: int) -> list[Any]:
 
 @lemma("At rank 0 the first in line starts.", "spyre.documented.candidate")
 def first_in_line_starts_at_rank_zero(revision: Revision, beside: int) -> list[Any]:
-    """Claim that the first in line starts if no request prefills or decodes. With `beside` set to
-    1, this is the lemma's guard, a variant that must fail: one request may decode."""
+    """Claim that the first in line starts if no request prefills or decodes, whether or not a
+    second request waits behind it.
+
+    With `beside` set to 1, this is the lemma's guard, a variant that must fail: one request may
+    decode.
+    """
     numbers = Numbers()
     prompt, tokens, own, left = (length(numbers, name) for name in ("p", "m", "own", "left"))
+    second = _Second(numbers)
 
     def code(run: SymbolicRun) -> Any:
-        config = _config(run, numbers, [(prompt, tokens), (own, left + 1)])
+        config = _config(run, numbers, [(prompt, tokens), (own, left + 1), second.lengths])
         waits = request(1, prompt=run.number(prompt), max_tokens=run.number(tokens))
         member = request(0, computed=run.number(own), max_tokens=run.number(left + 1))
         decodes = beside and run.answer(z3.Bool("beside"))
-        state = State(waiting=(waits,), running=(member,) if decodes else ())
+        state = State(waiting=(waits, *second.in_line(run)), running=(member,) if decodes else ())
         return [member.id for member in revision.decide(config, revision, state)[1].members]
 
     return holds_on(numbers, paths(numbers, code), lambda ids: z3.BoolVal(ids == ["1"]))

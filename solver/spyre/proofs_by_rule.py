@@ -138,6 +138,8 @@ _LENGTH = RuleProof(
         "the constraint is checked with up to two decoding requests, the tkv with two",
         "no request grows beyond prompt + max_tokens - 1 tokens (SPY-R07's lemmas)",
         "blocks have at least 3 tokens, and max_model_len is longer than two blocks",
+        "for a request that is alone, the volumetric checks are those of `symbolic_admission`, not "
+        "the code, and without `document_figure` and `rounded`, which no release uses",
     ),
     "how release 2.1.2 answers a request that is alone",
     combine(length_lemmas.obligations, code_lemmas.lengths),
@@ -158,7 +160,8 @@ _RESERVATION = RuleProof(
     "No, on the model `sound` and on that of 2.5.2.",
     (
         f"{_BLOCKS}, in chunks of two blocks, with one request or with one that joins another; a "
-        "request holds at most two blocks; a hit finds one",
+        "request holds at most two blocks; a hit finds one; on 2.5.2, a request that decodes may "
+        "also be paused",
         "requests that decode together take their new blocks one after the other",
         "no other constraint refuses a request; a refused request is promised nothing",
     ),
@@ -175,9 +178,8 @@ _PAUSING = RuleProof(
     "Not because of one another, but because of prefills. Without --prove, the search shows runs "
     "in which they do.",
     (
-        "the code runs with up to three requests, one of them decoding, and is assumed to do the "
-        "same for more requests and when all are paused; the number of steps is only derived in "
-        "prose",
+        "the code runs with up to three requests, each of which decodes, is paused or joins, and "
+        "is assumed to do the same for more; the number of steps is only derived in prose",
         "any batch may or may not fit the limit, but a request that is alone does",
     ),
     "the rest of the code",
@@ -191,8 +193,12 @@ _PAUSING = RuleProof(
 _CHUNKS = RuleProof(
     "Do the chunks of a prompt cover it without gaps, after any prefix hit, and end where it ends?",
     "Yes.",
-    (f"{_BLOCKS}, in {_CHUNKS_OF}", "a hit consists of whole blocks without the last token"),
-    "the blocks that a chunk writes (SPY-R56, SPY-R57)",
+    (
+        f"{_BLOCKS}, in {_CHUNKS_OF}",
+        "a hit consists of whole blocks without the last token; `blocks.admit`, which starts a "
+        "request with its hit, runs with at most three of them",
+    ),
+    "which blocks a hit finds, and those that a chunk writes (SPY-R56, SPY-R57)",
     combine(chunk_lemmas.obligations, code_lemmas.chunks),
     {
         "a hit on blocks that were counted, not computed (ALL-R08, 2.1.2 and 2.5.2)": lambda: (
@@ -209,7 +215,8 @@ _PROGRESS = RuleProof(
     "runs in which they do.",
     (
         "the code runs with blocks of 64 and chunks of 512",
-        "one decoding request stands for all decoding ones, two waiting ones for all that wait",
+        "one decoding request stands for all decoding ones, and at most two waiting ones stand for "
+        "all that wait",
     ),
     "prefix caching, a bounded pool, and how a step computes its chunk or decodes",
     progress_lemmas.obligations,

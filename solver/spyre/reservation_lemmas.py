@@ -21,7 +21,9 @@ appear.
 
 Publishing and pausing do not change which blocks are held. A hit lowers the number of free blocks
 by exactly `idle`, and a request that leaves raises it by the blocks that no other request holds.
-Both follow from rule ALL-R09, which exploration checks.
+All of this follows from rule ALL-R09, which exploration checks. The lemmas about the code (`code`)
+claim this rule for the requests with which they run. On 2.5.2, these requests may be paused. The
+function that publishes blocks is not run.
 
 About admission when nothing is held or promised:
 
@@ -36,11 +38,12 @@ from typing import Any, NamedTuple
 
 import z3
 
+from ...model import allocator
 from ...model.errors import ReleaseEnded
 from ...model.pool import Pool, free_blocks
 from ...model.scenario import Request, Scenario
 from ...model.spyre import blocks as pool_of
-from ...model.spyre import documented, scheduler
+from ...model.spyre import documented, release_2_5_2, scheduler
 from ...model.spyre.model import REVISIONS
 from ...model.spyre.state import Sequence, State
 from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubs
@@ -267,6 +270,10 @@ class Holder(NamedTuple):
         )
 
 
+def _pauses(name: str) -> bool:
+    return "paused" in REVISIONS[name].shows
+
+
 def _promise_only(name: str) -> tuple[Any, int]:
     """Drop the revision's other constraints. Return the result, and the number of additional tokens
     for which it promises blocks."""
@@ -277,7 +284,8 @@ def _promise_only(name: str) -> tuple[Any, int]:
 def _promises_covered(
     numbers: Numbers, block: int, last_token: int, holders: dict[str, Holder]
 ) -> Callable[[Any], Any]:
-    """Return the claim that no request exceeds its need, and that all promised blocks are free.
+    """Return the claim that no request exceeds its need, that all promised blocks are free, and
+    that free and held blocks, each counted once, are as many as before.
 
     Promised blocks include those promised to aborted requests.
     """
@@ -286,31 +294,45 @@ def _promises_covered(
     def covered(result: Any) -> Any:
         if result is None:
             return z3.BoolVal(False)  # no block was free
-        held, free, lost = result
+        held, free, lost, none_lost = result
         promised = z3.Sum([lost, *(need[name] - count for name, count in held.items())])
-        return z3.And(promised <= free, *(count <= need[name] for name, count in held.items()))
+        within = [count <= need[name] for name, count in held.items()]
+        return z3.And(promised <= free, none_lost, *within)
 
     return covered
 
 
-def _after(state: State) -> Any:
-    held = {request.id: len(request.blocks) for request in state.admitted}
+def _after(before: State, after: State) -> Any:
+    """Return what `_promises_covered` needs: the blocks of each request, those that are free, those
+    promised to aborted requests, and whether each block is still free or held."""
+    held = {request.id: len(request.blocks) for request in _admitted(after)}
+    free: Any = free_blocks(after.pool)
+    return held, bare(free), bare(after.lost_blocks), _all_blocks(after) == _all_blocks(before)
+
+
+def _all_blocks(state: State) -> Any:
     free: Any = free_blocks(state.pool)
-    return held, bare(free), bare(state.lost_blocks)
+    return bare(free) + len({block for request in _admitted(state) for block in request.blocks})
+
+
+def _admitted(state: State) -> tuple[Sequence, ...]:
+    return state.running + state.paused
 
 
 @lemma(
-    "a step promises no more blocks than are free (revision {name}).",
+    "a step promises no more blocks than are free, and loses none (revision {name}).",
     name="step_keeps_promises_covered_{kind}_{name}",
 )
 def step_keeps_promises_covered(block: int, name: str, kind: str, more: int) -> list[Any]:
     """Claim that no more blocks are promised than are free after a step.
 
-    With `more` set to 1, this is the lemma's guard, a variant that must fail: before the step, one
-    block more than is free may be promised.
+    A request that has a block may be paused if the revision pauses requests, and any batch may or
+    may not be within the limit. With `more` set to 1, this is the lemma's guard, a variant that
+    must fail: before the step, one block more than is free may be promised.
     """
     numbers = Numbers()
     revision, last_token = _promise_only(name)
+    pauses = _pauses(name)
     free, others = length(numbers, "free", 0), length(numbers, "others", 0)
     member = Holder.make(numbers, block, 1, decodes=kind != "prefills")
     holders = {"0": member}
@@ -328,31 +350,36 @@ def step_keeps_promises_covered(block: int, name: str, kind: str, more: int) -> 
         numbers.facts += [holders["1"].prompt > block, free >= (kind == "admits_idle")]
 
     def code(run: SymbolicRun) -> Any:
-        config = config_of(block, FEW_BLOCKS, num_blocks=HUGE)
+        caching = bool(hit) or run.answer(z3.Bool("caching"))
+        config = config_of(block, FEW_BLOCKS, num_blocks=HUGE, prefix_caching=caching)
         idle = tuple((block, None) for block in hit) if kind == "admits_idle" else ()
         size = run.number(free - len(idle) + 1)
-        running = tuple(
+        holding = tuple(
             request.of(run, n, (int(n) + 1,)) for n, request in holders.items() if request.held
         )
+        paused = pauses and kind != "prefills" and run.answer(z3.Bool("paused"))
         waiting = tuple(
             request.of(run, n, ()) for n, request in holders.items() if not request.held
         )
         state = State(
             waiting=waiting,
-            running=running,
+            running=() if paused else holding,
+            paused=holding if paused else (),
             pool=Pool(size, (), 2, idle),
             lost_blocks=run.number(others),
         )
         try:
             with (
                 stubs(pool_of, prefix_hit=lambda *_: hit),
+                stubs(allocator, publish_full=lambda pool, request, *_: (request, pool)),
+                stubs(release_2_5_2, fits_limit=lambda *_: run.answer(z3.Bool("fits"))),
                 stubs(documented, written=_nothing),
                 stubs(scheduler, observe=_nothing),
             ):
                 after, _ = scheduler.step(config, revision, state)
         except ReleaseEnded:
             return None
-        return _after(after)
+        return _after(state, after)
 
     return holds_on(
         numbers, paths(numbers, code), _promises_covered(numbers, block, last_token, holders)
@@ -364,18 +391,20 @@ def _nothing(*_: Any) -> Any:
 
 
 @lemma(
-    "An abort leaves no more blocks promised than are free (revision {name}).",
+    "An abort leaves no more blocks promised than are free, and loses none (revision {name}).",
     name="code_keeps_promises_covered_at_abort_{name}",
 )
 def code_keeps_promises_covered_at_abort(block: int, name: str, more: int) -> list[Any]:
     """Claim that no more blocks are promised than are free after an abort. The aborted request
-    holds two blocks, one of which may be shared.
+    holds two blocks, one of which may be shared. Either request may be paused if the revision
+    pauses requests.
 
     With `more` set to 1, this is the lemma's guard, a variant that must fail: before the abort,
     three blocks more than are free may be promised.
     """
     numbers = Numbers()
     revision, last_token = _promise_only(name)
+    pauses = _pauses(name)
     free, others = length(numbers, "free", 0), length(numbers, "others", 0)
     holders = {
         "0": Holder.make(numbers, block, 2, decodes=True),
@@ -392,17 +421,20 @@ def code_keeps_promises_covered_at_abort(block: int, name: str, more: int) -> li
     def code(run: SymbolicRun) -> Any:
         shared = run.answer(shares)
         config = config_of(block, FEW_BLOCKS, num_blocks=HUGE, prefix_caching=shared)
+        known = {
+            "0": holders["0"].of(run, "0", (1, 2)),
+            "1": holders["1"].of(run, "1", (1 if shared else 3,)),
+        }
+        paused = {n for n in known if pauses and run.answer(z3.Bool(f"paused {n}"))}
         state = State(
-            running=(
-                holders["0"].of(run, "0", (1, 2)),
-                holders["1"].of(run, "1", (1 if shared else 3,)),
-            ),
+            running=tuple(request for n, request in known.items() if n not in paused),
+            paused=tuple(request for n, request in known.items() if n in paused),
             pool=Pool(run.number(free + 3), (), 4),
             lost_blocks=run.number(others),
         )
         within = run.answer(inside)
         after = scheduler.abort(config, revision, state, "0", inside=within)
-        return _after(after)
+        return _after(state, after)
 
     claim = _promises_covered(numbers, block, last_token, holders)
     return holds_on(numbers, paths(numbers, code), claim)

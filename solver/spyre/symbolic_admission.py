@@ -173,7 +173,11 @@ def within_length(
     ]
 
 
-def fits(lengths: Lengths, batch: Any, largest: int, tkv: Any, limit: int) -> Any:
+def fits(lengths: Lengths, batch: Any, largest: int, tkv: Any, limit: Any) -> Any:
+    if not isinstance(limit, int):
+        return z3.And(
+            [z3.Implies(batch >= size, size * tkv <= limit) for size in range(1, largest + 1)]
+        )
     return z3.And(
         [
             z3.Implies(batch >= size, tkv <= limit // size)

@@ -49,7 +49,11 @@ def test_of_2_5_2_all_but_the_turn_is_proven():
         ),  # no chunk ever runs
         (
             lambda config, revision, state: [None, *state.waiting][-1],
-            {"only_first_in_line_starts", "waiting_request_prevents_idling"},
+            {
+                "only_first_in_line_starts",
+                "waiting_request_prevents_idling",
+                "first_in_line_starts_at_rank_zero",
+            },
         ),
     ],
 )
