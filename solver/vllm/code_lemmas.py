@@ -8,10 +8,13 @@ wrong change to the scheduler makes one of them fail:
   `admission_decides_as_in_lemmas_N`, `growth_decides_as_in_lemmas_N`: functions of a single request
   agree with `symbols` and `admission_lemmas.gate`, for any number of tokens and with N blocks hit
   or held.
-- `step_keeps_budget_...`, `decision_keeps_first_...`, `completion_leaves_next_token`: about a whole
-  decision and a whole step (`decision_lemmas`).
-- `code_admits_first_in_line_N`: about a whole decision in which no request runs, with N blocks hit
-  and with the model's own admission.
+- `step_keeps_budget_...`, `decision_keeps_first_...`, `completion_leaves_next_token_...`: about a
+  whole decision and a whole step (`decision_lemmas`).
+- `code_admits_first_in_line_N`: about a whole decision in which no request runs and N wait, with
+  the model's own admission.
+- `hit_leaves_last_token_N`, `hit_looks_up_each_block`: a prefix hit consists of whole blocks
+  without the last known token, for prompts of up to N blocks and a token, and for one block of any
+  number of known tokens.
 
 Drafts, steps in flight, connectors, encoders, additional KV groups and control events are switched
 off.
