@@ -1,5 +1,5 @@
-"""Every admitted request can finish, and no request is kept out forever (V1CP-R19, V1CP-R20,
-V1CP-R22), for any numbers.
+"""Every admitted request can finish, and if no request runs, the first in line is admitted
+(V1CP-R19, V1CP-R20, V1CP-R22), for any numbers.
 
 The check of a request on arrival, called the front door in the names of lemmas, accepts a request
 only if prompt + max_tokens - 1 tokens fit in the pool. The known tokens of a request are its prompt
@@ -28,7 +28,8 @@ and the tokens generated so far.
    `anomalies`).
 
 So whether or not `reserve_full_isl` is set, every admitted request could finish alone (1, 2), and
-no such request is kept out forever (3). `progress_lemmas` continues the argument.
+is not kept out while no request runs (3), because the scheduler then asks for its blocks
+(`code_admits_first_in_line_N`). `progress_lemmas` continues the argument.
 
 Each guard removes a block or adds a token.
 """

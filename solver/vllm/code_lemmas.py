@@ -8,10 +8,13 @@ wrong change to the scheduler makes one of them fail:
   `admission_decides_as_in_lemmas_N`, `growth_decides_as_in_lemmas_N`: functions of a single request
   agree with `symbols` and `admission_lemmas.gate`, for any number of tokens and with N blocks hit
   or held.
-- `step_keeps_budget_...`, `decision_keeps_first_...`, `completion_leaves_next_token`: about a whole
-  decision and a whole step (`decision_lemmas`).
-- `code_admits_first_in_line_N`: about a whole decision in which no request runs, with N blocks hit
-  and with the model's own admission.
+- `step_keeps_budget_...`, `decision_keeps_first_...`, `completion_leaves_next_token_...`: about a
+  whole decision and a whole step (`decision_lemmas`).
+- `code_admits_first_in_line_N`: about a whole decision in which no request runs and N wait, with
+  the model's own admission.
+- `hit_leaves_last_token_N`, `hit_looks_up_each_block`: a prefix hit consists of whole blocks
+  without the last known token, for prompts of up to N blocks and a token, and for one block of any
+  number of known tokens.
 
 Drafts, steps in flight, connectors, encoders, additional KV groups and control events are switched
 off.
@@ -23,17 +26,18 @@ from typing import Any
 
 import z3
 
+from ...model import pool as blocks_of_pool
 from ...model.pool import NOTHING_CACHED, Pool, cached_blocks, free_blocks
 from ...model.vllm import kv_cache, scheduler
 from ...model.vllm.config import VllmConfig
 from ...model.vllm.model import VllmModel
-from ...model.vllm.queue import Plan
 from ...model.vllm.state import Sequence, State
 from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubs
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from . import symbols
 from .decision_lemmas import (
+    SIZES,
     Symbolic,
     completion_leaves_next_token,
     decision_keeps_first,
@@ -43,17 +47,20 @@ from .symbols import blocks, some
 
 BLOCK = 16  # tokens, unless the lemmas are about any size
 FEW = 3  # blocks; the code hands them out one by one
+POLICIES = ("fcfs", "priority")
 
 
 def budget(block: int | None) -> list[Obligation]:
     return [
         share_is_computed_as_in_lemmas(),
+        *(step_keeps_budget(policy, *size) for policy, size in product(POLICIES, SIZES)),
         *(
-            step_keeps_budget(*size)
-            for size in (("fcfs", 2, 1), ("fcfs", 1, 2), ("priority", 2, 1))
+            completion_leaves_next_token(policy, *size)
+            for policy, size in product(POLICIES, SIZES)
+            if sum(size) <= 2
         ),
-        completion_leaves_next_token(),
         *(hit_leaves_last_token(block or BLOCK, known) for known in (1, 2)),
+        hit_looks_up_each_block(symbols.block_of(block)),
     ]
 
 
@@ -64,17 +71,26 @@ def admission(block: int | None) -> list[Obligation]:
         for idle in range(hit + 1)
     ]
     door, *grows = never_preempted(block)
-    return [door, *admits, *grows]
+    # The scheduler asks for blocks for a request that runs alone, or for the first in line.
+    asks = (
+        decision_keeps_first(policy, *size)
+        for policy, size in product(POLICIES, SIZES)
+        if size[0] <= 1
+    )
+    return [door, *admits, *grows, *_admits_if_none_run(block), *asks]
+
+
+def _admits_if_none_run(block: int | None) -> list[Obligation]:
+    return [code_admits_first_in_line(block or BLOCK, waiting) for waiting in (1, 2)]
 
 
 def progress(block: int | None) -> list[Obligation]:
     door, *grows = never_preempted(block)
-    kept = product(("fcfs", "priority"), ((2, 1), (3, 0)))
     return [
         share_is_computed_as_in_lemmas(),
         door,
-        *(decision_keeps_first(policy, *size) for policy, size in kept),
-        *(code_admits_first_in_line(block or BLOCK, hit) for hit in (0, 1)),
+        *(decision_keeps_first(policy, *size) for policy, size in product(POLICIES, SIZES)),
+        *_admits_if_none_run(block),
         *grows,
     ]
 
@@ -293,29 +309,87 @@ def hit_leaves_last_token(block: int, size: int, more: int) -> list[Any]:
 
 
 @lemma(
-    "A decision in which no request runs admits the first in line (blocks hit).",
+    "In known tokens of any number, each whole block before the last token is looked up once.",
+    "vllm.kv_cache.prefix_hit",
+    "pool.cached_blocks",
+)
+def hit_looks_up_each_block(block: Any, more: int) -> list[Any]:
+    """Claim that the loop over the blocks of a request visits exactly those without its last token,
+    and that one iteration, of any number, looks up the tokens up to its block and hits that block.
+
+    Every block is cached. With `more` set to 1, this is the lemma's guard, a variant that must
+    fail: the last block that is visited may not end right before the last token.
+    """
+    numbers = symbols.make_numbers(block)
+    prompt, generated = some(numbers, "prompt", 1), some(numbers, "own")
+    place = some(numbers, "place")
+    known = prompt + generated
+
+    def code(run: SymbolicRun) -> Any:
+        loops, found = list[Any](), list[Any]()
+
+        class Everything(dict[Any, Any]):
+            def get(self, key: Any, default: Any = None) -> Any:
+                found.append(sum(bare(length) for _, length in key))
+                return (1,)
+
+        def visit(start: Any, stop: Any) -> Any:
+            loops.append((bare(start), bare(stop)))
+            if run.answer(z3.And(place >= bare(start), place < bare(stop))):
+                yield run.number(place)
+
+        config: Any = SimpleNamespace(
+            block_size=block if isinstance(block, int) else run.number(block),
+            enable_prefix_caching=True,
+            more_groups=(),
+            lookahead=0,
+        )
+        length: Any = run.number(prompt)
+        request = Sequence(
+            *("0", length, 9, 9), content=(("p", length),), generated=run.number(generated)
+        )
+        with stubs(blocks_of_pool, range=visit):
+            hit = kv_cache.prefix_hit(config, Pool(cached=Everything()), request)
+        return loops, found, len(hit)
+
+    def once(result: Any) -> Any:
+        loops, found, hits = result
+        if len(loops) != 1 or len(found) > 1 or hits != len(found):
+            return z3.BoolVal(False)
+        [(start, stop)] = loops
+        before = (stop - 1) * block
+        claims = [z3.BoolVal(True) if start == 1 else z3.BoolVal(False)]
+        claims += [before <= known - 1 - more, before + block > known - 1]
+        claims += [tokens == place * block for tokens in found]
+        return z3.And(claims)
+
+    return holds_on(numbers, list(paths(numbers, code)), once)
+
+
+@lemma(
+    "A decision in which no request runs admits the first in line (waiting requests).",
     "vllm.scheduler.admit_waiting",
     "vllm.kv_cache.admit",
-    name="code_admits_first_in_line_{hit}",
+    name="code_admits_first_in_line_{waiting}",
 )
-def code_admits_first_in_line(block: int, hit: int, reserve: int) -> list[Any]:
-    """Claim that a whole decision admits the first in line if no request runs. The check on arrival
-    has accepted this request.
+def code_admits_first_in_line(block: int, waiting: int, reserve: int) -> list[Any]:
+    """Claim that a whole decision admits the first in line if no request runs, under both policies.
+    The check on arrival has accepted this request. Up to two of its blocks are cached, and free.
 
-    `hit` is the number of blocks that are cached and free. With `reserve` set to 1, this is the
-    lemma's guard, a variant that must fail: the check on arrival assumed one block more than the
-    pool has.
+    With `reserve` set to 1, this is the lemma's guard, a variant that must fail: the check on
+    arrival assumed one block more than the pool has.
     """
     numbers = Numbers()
-    request = Symbolic.make(numbers, 0, runs=False)
+    request, *others = (Symbolic.make(numbers, n, runs=False) for n in range(waiting))
     pool, budget, slots = (some(numbers, name, 1) for name in ("pool", "budget", "slots"))
     threshold, chunks, whole = some(numbers, "threshold"), z3.Bool("chunks"), z3.Bool("whole")
+    cached, by_priority = numbers.fresh("cached", 0, FEW - 1), z3.Bool("by priority")
     longest = request.prompt + request.ends - 1
     numbers.facts += [
         blocks(numbers, block, longest) <= pool + reserve,
         z3.Or(chunks, longest <= budget),
-        hit * block < request.prompt + request.generated,
-        pool >= hit,
+        cached * block < request.prompt + request.generated,
+        pool >= cached,
     ]
 
     def code(run: SymbolicRun) -> Any:
@@ -327,20 +401,24 @@ def code_admits_first_in_line(block: int, hit: int, reserve: int) -> list[Any]:
             long_prefill_token_threshold=run.number(threshold),
             enable_chunked_prefill=run.truth(chunks),
             reserve_full_isl=run.truth(whole),
+            policy="priority" if run.answer(by_priority) else "fcfs",
         )
-        hits = tuple(range(100, 100 + hit))
-        blocks_free = Pool(run.number(pool - hit), (), 1, tuple((number, None) for number in hits))
-        state = State(waiting=(request.of(run, 0, 0),), pool=blocks_free)
+        hits = tuple(range(100, 100 + run.number(cached).__index__()))
+        blocks_free = Pool(
+            run.number(pool - len(hits)), (), 1, tuple((number, None) for number in hits)
+        )
+        queue = tuple(other.of(run, n, n) for n, other in enumerate((request, *others)))
         with stubs(
             kv_cache,
-            prefix_hit=lambda *_: hits,
+            prefix_hit=lambda config, pool, request: hits if request.id == "0" else (),
             hold=lambda config, pool, number, tokens: (number, pool),
         ):
-            plan: Plan = scheduler.schedule(config, state)
-        return [bare(share) for share in plan.scheduled.values()]
+            plan = scheduler.schedule(config, State(waiting=queue, pool=blocks_free))
+        first = plan.running[0].id if plan.running else None
+        return first, bare(plan.scheduled.get("0", 0))
 
-    return holds_on(
-        numbers,
-        list(paths(numbers, code)),
-        lambda shares: z3.And(z3.BoolVal(len(shares) == 1), *(share >= 1 for share in shares)),
-    )
+    def admits(result: Any) -> Any:
+        first, share = result
+        return z3.And(z3.BoolVal(first == "0"), share >= 1)
+
+    return holds_on(numbers, list(paths(numbers, code)), admits)

@@ -5,6 +5,7 @@ and `capped` stand in for the model's functions that decide how much each reques
 `code_lemmas` compares the two.
 """
 
+from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
 import z3
@@ -25,6 +26,8 @@ STEP = (
     "vllm.scheduler.admit_waiting",
     "vllm.scheduler.preempt",
 )
+# The numbers of running and of waiting requests in a decision of one to three requests.
+SIZES = tuple((runs, waits) for runs in range(4) for waits in range(4 - runs) if runs + waits)
 
 
 class Symbolic(NamedTuple):
@@ -81,8 +84,13 @@ class Decided(NamedTuple):
 
 
 class Result(NamedTuple):
-    """A decision on one path, with terms for its numbers. `hits` of waiting requests are in
-    tokens."""
+    """A decision on one path, with terms for its numbers.
+
+    Attributes:
+        hits: the cached tokens that each waiting request finds.
+        turns: the budget that is left when a request's turn comes: the whole budget without the
+            shares that were given before, and not given back.
+    """
 
     scheduled: dict[str, Any]
     left: Any
@@ -90,6 +98,7 @@ class Result(NamedTuple):
     waiting: list[str]
     preempted: list[str]
     hits: dict[str, Any]
+    turns: dict[str, Any]
 
 
 def run_decision(policy: Any, running: int, waiting: int, then: Any = None) -> Decided:
@@ -104,6 +113,9 @@ def run_decision(policy: Any, running: int, waiting: int, then: Any = None) -> D
     threshold, chunks = some(numbers, "threshold"), z3.Bool("chunks")
     numbers.facts.append(slots >= running)
     requests = [Symbolic.make(numbers, n, runs=n < running) for n in range(running + waiting)]
+    queue = requests[running:]
+    if policy == "priority":
+        numbers.facts += [one.priority <= other.priority for one, other in pairwise(queue)]
 
     def code(run: SymbolicRun) -> Any:
         config = VllmConfig(
@@ -114,19 +126,29 @@ def run_decision(policy: Any, running: int, waiting: int, then: Any = None) -> D
             enable_chunked_prefill=run.truth(chunks),
             policy=policy,
         )
-        # The queue is sorted; the running requests may have been admitted in any order.
+        # The queue is sorted; by priority, the running requests may have been admitted in any
+        # order.
         in_run = [request.of(run, n, n) for n, request in enumerate(requests)]
         if policy == "priority":
             in_run[:running] = in_run[:running][::-1]
         questions: list[int] = []
         hits: dict[str, Any] = {}
+        shares: dict[str, Any] = {}
+        turns: dict[str, Any] = {}
 
         def says(what: str, fact: Any = True) -> bool:
             questions.append(1)
             return run.answer(z3.And(z3.Bool(f"{what} {len(questions)}"), fact))
 
-        def grow(_: Any, pool: Any, number: Any, tokens: Any) -> Any:
-            return (number, pool) if pool == 1 or says("room") else None
+        def begins(request: Any) -> None:
+            turns.setdefault(request.id, budget - sum(shares.values()))
+
+        def grow(_: Any, pool: Any, request: Any, tokens: Any) -> Any:
+            begins(request)
+            if not (pool == 1 or says("room")):
+                return None
+            shares[request.id] = bare(tokens)
+            return request, pool
 
         def hit(_: Any, pool: Any, request: Any) -> tuple[int, ...]:
             known = bare(request.num_tokens)
@@ -135,8 +157,15 @@ def run_decision(policy: Any, running: int, waiting: int, then: Any = None) -> D
             return found
 
         def admit(_: Any, pool: Any, request: Any, found: Any, tokens: Any, beside: Any) -> Any:
-            started = request._replace(computed=(found and run.number(block)) or 0)
-            return (started, pool + 1) if not beside or says("room") else None
+            begins(request)
+            if beside and not says("room"):
+                return None
+            shares[request.id] = bare(tokens)
+            return request._replace(computed=(found and run.number(block)) or 0), pool + 1
+
+        def free(_: Any, pool: Any, victim: Any, *__: Any) -> Any:
+            shares.pop(victim.id, None)
+            return pool - 1
 
         def clamp(_: Any, uncomputed: Any, left: Any) -> Any:
             return run.number(symbols.clamp(bare(uncomputed), threshold, bare(left)))
@@ -149,9 +178,8 @@ def run_decision(policy: Any, running: int, waiting: int, then: Any = None) -> D
             running=tuple(in_run[:running]),
             pool=cast(Pool, running),
         )
-        pool_stubs = {"grow": grow, "prefix_hit": hit, "admit": admit}
         with (
-            stubs(kv_cache, **pool_stubs, free=lambda _, pool, *__: pool - 1),
+            stubs(kv_cache, grow=grow, prefix_hit=hit, admit=admit, free=free),
             stubs(scheduler, clamp=clamp, capped=capped),
         ):
             plan = scheduler.schedule(config, state)
@@ -162,6 +190,7 @@ def run_decision(policy: Any, running: int, waiting: int, then: Any = None) -> D
                 [request.id for request in plan.waiting],
                 [*plan.preempted],
                 hits,
+                turns,
             )
             return found if then is None else then(config, state, plan)
 
@@ -173,7 +202,8 @@ def run_decision(policy: Any, running: int, waiting: int, then: Any = None) -> D
 
 
 @lemma(
-    "A decision stays within its budget and its slots (running and waiting requests).",
+    "A decision stays within its budget and its slots, and each share is the minimum of uncomputed "
+    "tokens, threshold and budget left (running and waiting requests).",
     *STEP,
     name="step_keeps_budget_{policy}_{running}_{waiting}",
 )
@@ -187,7 +217,9 @@ def step_keeps_budget(policy: str, running: int, waiting: int, more: int) -> lis
         for name, share in plan.scheduled.items():
             behind = decision.requests[int(name)].behind - plan.hits.get(name, 0)
             cap = symbols.capped(behind, decision.threshold)
-            claims += [share >= 1, share <= cap]
+            claims.append(z3.BoolVal(name in plan.turns))
+            left = plan.turns.get(name, decision.budget)
+            claims += [share >= 1, share == symbols.clamp(behind, decision.threshold, left)]
             if name not in decision.ran:
                 claims.append(z3.Or(decision.chunks, share == cap))
         claims.append(z3.BoolVal(plan.scheduled.keys() <= {*plan.running}))
@@ -206,16 +238,23 @@ def step_keeps_budget(policy: str, running: int, waiting: int, more: int) -> lis
     *STEP,
     name="decision_keeps_first_{policy}_{running}_{waiting}",
 )
-def decision_keeps_first(policy: str, running: int, waiting: int, other: int) -> list[Any]:
+def decision_keeps_first(policy: str, running: int, waiting: int, more: int) -> list[Any]:
     """Claim that the first running request (under the priority policy, the most important one)
     keeps its place.
 
-    The claim also says that no request moves in front of one that stays running, and that a step
-    that computes nothing preempts a request and admits none. With `other` set to 1, this is the
-    lemma's guard, a variant that must fail: the claim forbids every other preemption.
+    The first running request computes a token, unless the priority policy preempts it for another
+    one. If no request runs, the first in line computes a token, unless chunking is off and its
+    tokens exceed the budget. No request moves in front of one that stays running. Newcomers are the
+    first in line, and preempted requests go back to their places in the queue. A step in which
+    requests run and no token is computed preempts a request and admits none.
+
+    With `more` set to 1, this is the lemma's guard, a variant that must fail: if several requests
+    run, the claim forbids every preemption; otherwise, the first request computes two tokens.
     """
     decision = run_decision(policy, running, waiting)
     ran = decision.ran
+    queue = [str(number) for number in range(running, running + waiting)]
+    first = (ran or queue)[0]
 
     def kept(plan: Result) -> Any:
         stays = [name for name in plan.running if name in ran]
@@ -223,12 +262,27 @@ def decision_keeps_first(policy: str, running: int, waiting: int, other: int) ->
         inorder = inorder and plan.running[: len(stays)] == stays
         back = [name for name in plan.waiting if name in plan.preempted]
         inorder = inorder and {*back} == {*plan.preempted}
-        inorder = inorder and not (other and plan.preempted)
+        inorder = inorder and not (more and plan.preempted)
+        came = plan.running[len(stays) :]
+        inorder = inorder and came == queue[: len(came)]
+        rest = queue[len(came) :]
+        inorder = inorder and sorted(plan.waiting) == sorted([*back, *rest])
+        gives_way = policy == "priority" and running > 1 and first in plan.preempted
         if policy == "fcfs":
-            inorder = inorder and ran[0] in plan.scheduled and plan.waiting[: len(back)] == back
-        if not plan.scheduled:
+            inorder = inorder and plan.waiting == [*back, *rest]
+        if ran and not plan.scheduled:
             inorder = inorder and bool(plan.preempted) and len(plan.running) < len(ran)
         claims = [z3.BoolVal(inorder)]
+        if first in plan.scheduled:
+            claims.append(plan.scheduled[first] >= (1 if running > 1 else 1 + more))
+        elif not ran:
+            behind = decision.requests[0].behind - plan.hits.get(first, 0)
+            cut = symbols.capped(behind, decision.threshold) > decision.budget
+            claims.append(z3.And(z3.Not(decision.chunks), cut))
+        elif not gives_way:
+            claims.append(z3.BoolVal(False))
+        if policy == "priority":
+            claims += [_before(decision, *pair) for pair in pairwise(plan.waiting)]
         for name in plan.preempted:
             if policy == "priority":
                 # Some other running request is more important.
@@ -253,47 +307,51 @@ def _before(decision: Decided, name: str, other: str) -> Any:
 
 
 @lemma(
-    "After a step, each request that continues has a token to compute.",
+    "After a step, each request that continues has a token to compute (running and waiting "
+    "requests).",
     *("vllm.scheduler.carry_out", "vllm.scheduler.complete"),
+    name="completion_leaves_next_token_{policy}_{running}_{waiting}",
 )
-def completion_leaves_next_token(more: int) -> list[Any]:
+def completion_leaves_next_token(policy: str, running: int, waiting: int, more: int) -> list[Any]:
     """Claim that a whole step counts the tokens that it computes, and emits tokens only for
     requests whose known tokens are all computed.
 
     Also claim that a request that continues has a token left to compute. With `more` set to 1, this
     is the lemma's guard, a variant that must fail: it claims two tokens.
     """
-    before: list[Symbolic] = []
 
     def then(config: Any, state: Any, plan: Any) -> Any:
+        began = {request.id: bare(request.computed) for request in plan.running}
         with stubs(scheduler, observe=lambda *_: {}, kind_of=lambda _: ""):
             after, _ = scheduler.carry_out(config, state, plan)
-        went_on = {request.id: request for request in after.running}
-        return [
-            (
-                name,
-                bare(plan.scheduled[name]),
-                name in went_on,
-                bare(went_on[name].computed) if name in went_on else None,
-                bare(went_on[name].num_uncomputed_tokens) if name in went_on else None,
-                bare(went_on[name].generated) if name in went_on else None,
+        continues = {
+            request.id: (
+                bare(request.computed),
+                bare(request.num_uncomputed_tokens),
+                bare(request.generated),
             )
-            for name in plan.scheduled
+            for request in after.running
+        }
+        return [
+            (name, bare(share), began[name], continues.get(name))
+            for name, share in plan.scheduled.items()
         ]
 
-    decision = run_decision("fcfs", 2, 0, then)
-    before += decision.requests
+    decision = run_decision(policy, running, waiting, then)
 
     def right(result: Any) -> Any:
         claims = [z3.BoolVal(True)]
-        for name, share, goes_on, computed, left, generated in result:
-            request = before[int(name)]
-            caught_up = share == request.behind
-            if not goes_on:
+        for name, share, began, continues in result:
+            request = decision.requests[int(name)]
+            caught_up = began + share == request.prompt + request.generated
+            if name in decision.ran:
+                claims.append(began == request.computed)
+            if continues is None:
                 claims.append(z3.And(caught_up, request.generated + 1 == request.ends))
                 continue
-            own = z3.If(caught_up, request.generated + 1, request.generated)
-            claims += [computed == request.computed + share, left >= 1 + more, generated == own]
+            computed, left, generated = continues
+            known = z3.If(caught_up, request.generated + 1, request.generated)
+            claims += [computed == began + share, left >= 1 + more, generated == known]
             claims.append(z3.Or(z3.Not(caught_up), request.generated + 1 < request.ends))
         return z3.And(claims)
 

@@ -1,4 +1,4 @@
-"""Accepted requests, in any number, never block one another forever (V1-P01, V1CP-R12, V1CP-R15).
+"""Accepted requests never block one another forever (V1-P01, V1CP-R12, V1CP-R15).
 
 The lemmas do not cover requests that can never fit, because accepting these breaks V1-R17.
 
@@ -11,6 +11,9 @@ The lemmas do not cover requests that can never fit, because accepting these bre
 3. `first_in_line_is_admitted_if_none_run`: if no request runs, the first in line is admitted and
    computes a token.
 4. `no_request_overtakes_running`: no request moves in front of a running one.
+
+That the scheduler decides so is the claim of `decision_keeps_first_...` and
+`code_admits_first_in_line_N` (`code_lemmas`).
 
 Under FCFS, by 1 and 2, the first running request computes a token in every step until it ends; by
 3, some request runs. So every step computes something as long as any request is unfinished, and by

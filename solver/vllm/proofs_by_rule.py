@@ -31,27 +31,45 @@ _SWITCHED_OFF = (
     "drafts, steps in flight, connectors, encoders, further KV groups and control events are "
     "switched off"
 )
-_BLOCKS = (
-    "the code runs with the chosen block size (16 tokens for `any`), and a request hits or takes "
-    "at most three blocks at once"
+_GROWS = (
+    "the code runs with the chosen block size (16 tokens for `any`); a running request holds one "
+    "or two blocks, and takes at most three more at once"
 )
-_LOOPS = "the loops run over up to three requests, and are assumed to do the same for more"
+_JOINS = "a newcomer hits at most two blocks, and holds at most three after its first chunk"
+_HITS = (
+    "every block is cached; hits are looked up in prompts of at most two blocks and a token, with "
+    "the chosen block size (16 tokens for `any`), and in more known tokens for one block, which "
+    "stands for each of them"
+)
+_LOOPS = (
+    "a decision runs with one to three requests, under both policies, and is assumed to do the "
+    "same for more; each waiting request hits at most one block, of any size"
+)
+_ROOM = "the pool may refuse any request, unless it is the only one"
+_OWN_ADMISSION = (
+    "if no request runs, the model's own admission runs with one or two waiting ones, the first of "
+    "which hits at most two blocks"
+)
 
 _BUDGET = RuleProof(
-    "Can a step compute more tokens than its budget, or a request more or fewer than its share?",
+    "Can a step compute more tokens than its budget, or a request more or fewer than its share "
+    "(the least of its uncomputed tokens, the threshold and the budget left)? Can a prefix hit "
+    "contain a request's last known token?",
     "No.",
-    (
-        *(_SWITCHED_OFF, _LOOPS, "the pool may refuse any request, unless it is the only one"),
-        "each decision passes on the whole remaining budget",
-    ),
+    (_SWITCHED_OFF, _LOOPS, "a whole step runs with one or two requests", _ROOM, _HITS),
     "which requests an observation shows, and in what order",
     combine(budget_lemmas.obligations, code_lemmas.budget),
 )
 _ADMISSION = RuleProof(
-    "Can a request be admitted that could not finish even if it ran alone? Can a request that "
-    "could finish be kept out forever?",
-    "No.",
-    (_SWITCHED_OFF, _BLOCKS),
+    "Can a request be admitted that could not finish even if it ran alone? If no request runs, can "
+    "the first in line be kept out although it could finish?",
+    "No. V1CP-R12 is about requests that wait while others run.",
+    (
+        *(_SWITCHED_OFF, _GROWS, _JOINS),
+        "a decision in which at most one request runs has up to three requests, and a pool that "
+        "has room for one that is alone (a block lemma)",
+        _OWN_ADMISSION,
+    ),
     "how many blocks the watermark amounts to, and which blocks a prefix-cache hit finds",
     combine(admission_lemmas.obligations, code_lemmas.admission),
 )
@@ -59,7 +77,11 @@ _PROGRESS = RuleProof(
     "Can accepted requests block each other forever?",
     "No; under the priority policy, this holds only after the last request has arrived. Under "
     "FCFS, a request waits for at most max_model_len steps per request ahead of it.",
-    (_SWITCHED_OFF, _LOOPS, _BLOCKS, "a running request that is alone has room (a block lemma)"),
+    (
+        *(_SWITCHED_OFF, _LOOPS, _OWN_ADMISSION, _GROWS),
+        "a request that is alone has room (V1CP-R19's lemmas)",
+        "a step counts the tokens that it computes (V1-R04's lemmas)",
+    ),
     "where a priority queue puts newly arrived requests",
     combine(progress_lemmas.obligations, code_lemmas.progress),
 )
@@ -69,7 +91,8 @@ _KNOBS = RuleProof(
     "single slot, or with room for all requests, no request is preempted.",
     (
         _SWITCHED_OFF,
-        _BLOCKS,
+        _GROWS,
+        "a request is preempted only if another one, or itself, finds no blocks (V1-R05)",
         "no request holds more than its own blocks; sharing only helps",
     ),
     "a pool with room for max_num_seqs requests of max_model_len is always large enough",

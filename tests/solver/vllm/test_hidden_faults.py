@@ -1,0 +1,155 @@
+"""A fault that shows only with certain requests or policies makes a lemma of its rule fail."""
+
+import importlib
+
+import pytest
+
+from schedproof.tests.mutants.faults import MODEL, Edit
+from schedproof.tests.mutants.planting import imported_anew
+
+SCHEDULER, CACHE, POOL = "vllm/scheduler.py", "vllm/kv_cache.py", "pool.py"
+
+
+def is_refuted(rule, name, edit):
+    """Whether the edit refutes a lemma of the rule."""
+    text = edit.apply((MODEL / edit.file).read_text("utf-8"))
+    with imported_anew({edit.file: text}):
+        proofs = importlib.import_module("schedproof.solver.vllm.proofs_by_rule").PROOFS
+        obligation = importlib.import_module("schedproof.solver.smt.obligation")
+        [lemma] = [one for one in proofs[rule].obligations(None) if one.name == name]
+        [found] = obligation.discharge([lemma])
+        return found.status == "refuted"
+
+
+def before(line, fault, file=SCHEDULER):
+    return Edit(file, line, fault + line)
+
+
+def after(line, fault, file=SCHEDULER):
+    return Edit(file, line, line + fault)
+
+
+CLAMPS = "        tokens, fit = clamp(config, behind(config, sequence), plan.budget), None\n"
+CLAMPS_FIRST = "        tokens, fit = clamp(config, uncomputed, plan.budget), None\n"
+ADVANCES = "    place = 0\n    while place < len(plan.running) and plan.budget > 0:\n"
+ADMITS = "    beside, slots = plan, config.slots\n"
+QUEUE = "    for sequence in (*plan.parked, *plan.waiting):\n        if plan.budget <= 0"
+WHOLE_BLOCKS = (
+    "    for number in range(1, (tokens - 1) // block_size + 1):\n"
+    "        holders = pool.cached.get(prefix(content, number * block_size + beyond))\n"
+)
+LOOKS_UP = "    hit = cached_blocks(pool, sequence.known, sequence.num_tokens, config.block_size"
+
+SHARES = {
+    "a running request computes a token less": (
+        "step_keeps_budget_fcfs_1_0",
+        after(CLAMPS, "        if tokens > 1:\n            tokens -= 1\n"),
+    ),
+    "a newcomer computes a token less": (
+        "step_keeps_budget_fcfs_0_1",
+        after(
+            CLAMPS_FIRST,
+            "        if config.enable_chunked_prefill and tokens > 1:\n            tokens -= 1\n",
+        ),
+    ),
+    "only a part of the budget is passed on": (
+        "step_keeps_budget_fcfs_1_0",
+        Edit(SCHEDULER, CLAMPS, CLAMPS.replace("plan.budget", "(plan.budget + 1) // 2")),
+    ),
+    "a lone request computes a token less by priority": (
+        "step_keeps_budget_priority_1_0",
+        after(
+            CLAMPS,
+            '        if tokens > 1 and len(plan.running) == 1 and config.policy == "priority":\n'
+            "            tokens -= 1\n",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", SHARES)
+def test_a_share_that_is_not_the_least_of_its_bounds_is_refuted(fault):
+    assert is_refuted("V1-R04", *SHARES[fault])
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Edit(
+            POOL,
+            WHOLE_BLOCKS,
+            WHOLE_BLOCKS.replace("- 1)", "- (tokens <= 2 * block_size + 1))"),
+        ),
+        after(
+            WHOLE_BLOCKS,
+            "        if number > 2:\n            hit.append(holders[0])\n",
+            POOL,
+        ),
+        Edit(CACHE, LOOKS_UP, LOOKS_UP.replace("num_tokens", "num_tokens + 1")),
+    ],
+    ids=["after two blocks", "twice after two blocks", "a token more is looked up"],
+)
+def test_a_hit_on_the_last_token_of_a_long_prompt_is_refuted(fault):
+    assert is_refuted("V1CP-R28", "hit_looks_up_each_block", fault)
+
+
+NONE_RUNS = "not plan.running and not plan.preempted"
+LONE = before(ADVANCES, "    if len(plan.running) == 1:\n        return plan\n")
+DECISIONS = {
+    "two waiting requests are never admitted": (
+        "code_admits_first_in_line_2",
+        before(ADMITS, f"    if len(plan.waiting) == 2 and {NONE_RUNS}:\n        return plan\n"),
+    ),
+    "three waiting requests are never admitted": (
+        "decision_keeps_first_fcfs_0_3",
+        before(ADMITS, f"    if len(plan.waiting) > 2 and {NONE_RUNS}:\n        return plan\n"),
+    ),
+    "nothing is admitted by priority": (
+        "code_admits_first_in_line_1",
+        before(
+            ADMITS, f'    if config.policy == "priority" and {NONE_RUNS}:\n        return plan\n'
+        ),
+    ),
+    "nothing with two cached blocks is admitted": (
+        "code_admits_first_in_line_1",
+        after(
+            "            hit = kv_cache.prefix_hit(config, plan.pool, sequence)\n",
+            "            if len(hit) == 2:\n                return plan\n",
+        ),
+    ),
+    "a lone request never computes": ("decision_keeps_first_fcfs_1_0", LONE),
+    "the first of two computes nothing by priority": (
+        "decision_keeps_first_priority_2_0",
+        Edit(
+            SCHEDULER,
+            ADVANCES,
+            ADVANCES.replace(
+                "= 0\n", '= int(config.policy == "priority" and len(plan.running) > 1)\n'
+            ),
+        ),
+    ),
+    "the last in line is admitted first": (
+        "decision_keeps_first_fcfs_1_2",
+        Edit(SCHEDULER, QUEUE, QUEUE.replace("*plan.waiting", "*plan.waiting[::-1]")),
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", DECISIONS)
+def test_a_decision_that_keeps_requests_out_is_refuted(fault):
+    assert is_refuted("V1CP-R12", *DECISIONS[fault])
+
+
+@pytest.mark.parametrize(
+    ("lemma", "fault"),
+    [
+        (
+            "code_admits_first_in_line_1",
+            before(ADMITS, "    if not plan.running:\n        return plan\n"),
+        ),
+        ("decision_keeps_first_fcfs_1_0", LONE),
+    ],
+    ids=["nothing is admitted", "a lone request never computes"],
+)
+def test_a_scheduler_that_never_asks_for_blocks_is_refuted(lemma, fault):
+    assert is_refuted("V1CP-R22", lemma, fault)
