@@ -22,18 +22,19 @@ def set_off(
         return running
     ahead = config.drafts > 0 and config.decides_ahead
     drafts = speculation.drafts_after(config, len(flight)) if ahead else 0
-    turn = config.turn
-    return tuple([_ahead(sequence, flight.get(sequence.id), drafts, turn) for sequence in running])
+    return tuple(
+        [_ahead(config, sequence, flight.get(sequence.id), drafts) for sequence in running]
+    )
 
 
-def _ahead(sequence: Sequence, coming: Coming | None, drafts: int, turn: int) -> Sequence:
+def _ahead(config: VllmConfig, sequence: Sequence, coming: Coming | None, drafts: int) -> Sequence:
     if coming is None:
         return sequence
     return sequence._replace(
         promised=sequence.promised + 1,
         hoped=sequence.hoped + coming.drafts,
         drafted=drafts,
-        rests=turn,
+        rests=config.turn if sequence.grammar is None else config.turn_with_grammar,
     )
 
 
