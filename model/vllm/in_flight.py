@@ -71,9 +71,22 @@ def _unfinished(state: State) -> int:
 
 
 def is_waited_for(config: VllmConfig, state: State, decided: bool) -> bool:
-    """Return whether the scheduler waits for the oldest decision, because the pipeline is full or
-    because this step decided nothing."""
-    return not decided or len(state.in_flight) >= config.depth
+    """Return whether the scheduler waits for the oldest decision, because the pipeline is full,
+    because this step decided nothing, or because a mask depends on a token in flight."""
+    if not decided or len(state.in_flight) >= config.depth:
+        return True
+    return config.has_grammars and _mask_waits(state)
+
+
+def _mask_waits(state: State) -> bool:
+    """Return whether the newest decision computes a request with a grammar that has a token in
+    flight.
+
+    Source: release 0.33.0: AsyncScheduler, pending_structured_output_tokens.
+    """
+    *earlier, newest = state.in_flight
+    names = {s.id for s in state.running if s.grammar is not None} & newest.keys()
+    return any(flight.get(name) is not None for flight in earlier for name in names)
 
 
 def completes(config: VllmConfig, state: State, decided: bool) -> bool:
