@@ -33,7 +33,8 @@ TO_CONNECTOR = {
 OF_FEATURES = {
     **TO_CONNECTOR,
     **{"cache_salt": None, "lora": None},
-    **{"grammar_steps": 0, "grammar_fails": False, "grammar_ends": None, "grammar_drafts": ()},
+    **{"grammar_steps": 0, "grammar_fails": False, "grammar_begins": 0, "grammar_ends": None},
+    "grammar_drafts": (),
     **{"turns": (), "tool_steps": 0},
 }
 # An operator's actions on the whole scheduler, under the names that vLLM's engine uses.
@@ -54,12 +55,14 @@ class Turn(
 ):
     """A further input of a session. `delay` is the number of steps for which the session waits for
     this input after the previous turn has ended. None means that it arrives together with the
-    previous turn's input."""
+    previous turn's input. `grammar_ends`: the turn's output has a grammar, which has ended after
+    this many tokens; None means that it has none."""
 
     prompt: Annotated[tuple[Segment, ...], msgspec.Meta(min_length=1)]
     max_tokens: Positive
     output_len: Positive | None = None
     delay: StepNumber | None = 0
+    grammar_ends: Positive | None = None
 
     @property
     def prompt_len(self) -> int:
@@ -88,15 +91,16 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     computes before the model does. `cache_salt` and `lora`: requests with different salts or
     adapters never share blocks, even for the same tokens. `grammar_steps`: the number of steps
     after the request's arrival for which the grammar of its structured output is being compiled;
-    with `grammar_fails`, it then turns out to be invalid. `grammar_ends`: the number of output
-    tokens after which the grammar has ended; later tokens are not constrained. `grammar_drafts`:
-    how many drafts fit the grammar if n output tokens are known, for each n, repeated as needed;
-    empty means all. `turns`: with streaming inputs, the turns of the session after the first one;
-    the session ends with the last of them. `tool_steps`: with a main loop, the number of steps
-    after the request's arrival for which the tool of its session still runs; until then, a router
-    holds the request back. `sent_as`: the id under which the target sees the request; an earlier
-    request has used this id. If that request is still active, the target sees the request's own id
-    instead.
+    with `grammar_fails`, it then turns out to be invalid. `grammar_begins`: the number of output
+    tokens in which the model reasons before it answers; the grammar constrains only later ones.
+    `grammar_ends`: the number of output tokens after which the grammar has ended; later tokens are
+    not constrained. `grammar_drafts`: how many drafts fit the grammar if n output tokens are known,
+    for each n, repeated as needed; empty means all. `turns`: with streaming inputs, the turns of
+    the session after the first one; the session ends with the last of them. `tool_steps`: with a
+    main loop, the number of steps after the request's arrival for which the tool of its session
+    still runs; until then, a router holds the request back. `sent_as`: the id under which the
+    target sees the request; an earlier request has used this id. If that request is still active,
+    the target sees the request's own id instead.
     """
 
     id: Name
@@ -119,6 +123,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     lora: Name | None = None
     grammar_steps: StepNumber = 0
     grammar_fails: bool = False
+    grammar_begins: Count = 0
     grammar_ends: Positive | None = None
     grammar_drafts: Annotated[tuple[Count, ...], msgspec.Meta(max_length=MOST_ACCEPTED)] = ()
     turns: tuple[Turn, ...] = ()
@@ -131,7 +136,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     @property
     def has_grammar(self) -> bool:
-        limited = self.grammar_ends is not None or bool(self.grammar_drafts)
+        limited = self.grammar_ends is not None or bool(self.grammar_drafts or self.grammar_begins)
         return limited or self.grammar_fails or self.grammar_steps > 0
 
     @property

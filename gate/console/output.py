@@ -226,6 +226,8 @@ def request_lines(scenario: Scenario) -> list[str]:
         if request.tool_steps:
             words += f", its tool runs for {plural(request.tool_steps, 'step')}"
         words += ", its grammar is invalid" if request.grammar_fails else ""
+        if request.grammar_begins:
+            words += f", its grammar begins after {plural(request.grammar_begins, 'token')}"
         if request.grammar_ends is not None:
             words += f", its grammar ends after {plural(request.grammar_ends, 'token')}"
         if request.grammar_drafts:
@@ -246,6 +248,8 @@ def turn_words(request: Request) -> str:
         stops = ""
         if turn.tokens_to_emit < turn.max_tokens:
             stops = f", stops after {turn.tokens_to_emit}"
+        if turn.grammar_ends is not None:
+            stops += f", its grammar ends after {plural(turn.grammar_ends, 'token')}"
         words += f"; turn {when}: {turn.prompt_len} more, max_tokens {turn.max_tokens}{stops}"
     return words
 

@@ -134,12 +134,14 @@ class Turn(NamedTuple):
         prompt: the tokens of the input.
         delay: the number of steps that the session waits for the input; None if it is sent together
             with the previous turn's input.
+        grammar_ends: after how many tokens the grammar of the output ends; None if it has none.
     """
 
     prompt: list[int]
     max_tokens: int
     output: Output
     delay: int | None
+    grammar_ends: int | None = None
 
 
 class CheckedRequest(NamedTuple):
@@ -160,6 +162,7 @@ class CheckedRequest(NamedTuple):
     lora: str | None = None
     grammar_steps: int = 0
     grammar_fails: bool = False
+    grammar_begins: int = 0
     grammar_ends: int | None = None
     grammar_drafts: tuple[int, ...] = ()
     turns: tuple[Turn, ...] = ()
@@ -167,7 +170,7 @@ class CheckedRequest(NamedTuple):
 
     @property
     def has_grammar(self) -> bool:
-        limited = self.grammar_ends is not None or bool(self.grammar_drafts)
+        limited = self.grammar_ends is not None or bool(self.grammar_drafts or self.grammar_begins)
         return limited or self.grammar_fails or self.grammar_steps > 0
 
 
@@ -191,7 +194,7 @@ def read_request(request: Mapping[str, Any]) -> CheckedRequest:
         key = "grammar_drafts" if isinstance(accepted, list) else "accepted"
         raise ProtocolError(f"request {name!r}: {key} must be a list of numbers")
     loads = {key: request.get(key, nothing) for key, nothing in TO_CONNECTOR.items()}
-    waits = {key: request.get(key, 0) for key in ("grammar_steps", "tool_steps")}
+    waits = {key: request.get(key, 0) for key in ("grammar_steps", "grammar_begins", "tool_steps")}
     numbers = [max_tokens, output_len, priority, *waits.values()]
     numbers += [length for _, length in segments]
     numbers += [
@@ -230,7 +233,8 @@ def _turns(name: str, stream: str, turns: Any) -> tuple[Turn, ...]:
                 '[{"prompt": [["r0.0", 4]], "max_tokens": 3, "delay": 0}]; delay may be null'
             )
         read = read_request({**turn, "id": name, "stream": stream})
-        checked.append(Turn(read.prompt, read.max_tokens, read.output, delay))
+        own = (read.prompt, read.max_tokens, read.output, delay, read.grammar_ends)
+        checked.append(Turn(*own))
     return tuple(checked)
 
 

@@ -47,8 +47,9 @@ def admit_ready(
 
 def goes_on(config: VllmConfig, plan: Plan) -> bool:
     """Return whether admission has tried every waiting request, and budget and slots are still
-    left."""
-    return not plan.waiting and plan.budget > 0 and len(plan.running) < config.slots
+    left. Requests that a step in flight still computes are skipped."""
+    left = [s for s in plan.waiting if not in_flight.is_still_computed(plan.in_flight, s)]
+    return not left and plan.budget > 0 and len(plan.running) < config.slots
 
 
 def count_down(plan: Plan) -> Plan:

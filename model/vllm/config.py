@@ -267,18 +267,9 @@ def _check_mamba(config: VllmConfig) -> None:
 
 
 def _check_grammars(config: VllmConfig) -> None:
-    others = {
-        "kv_connector": config.loads,
-        "pipeline_parallel_size": config.depth > 2,
-    }
-    for key, is_on in others.items():
-        if config.has_grammars and is_on:
-            value = "true" if config.loads else config.pipeline_parallel_size
-            raise InputError(
-                "$.config.structured_outputs",
-                f"true with {key} {value} is not modelled; valid: false, or "
-                + ("no kv_connector" if config.loads else "at most 2 decisions in flight"),
-            )
+    if config.has_grammars and config.loads:
+        problem = "true with kv_connector true is not modelled; valid: false, or no kv_connector"
+        raise InputError("$.config.structured_outputs", problem)
 
 
 def _check_sessions(config: VllmConfig) -> None:
@@ -288,7 +279,6 @@ def _check_sessions(config: VllmConfig) -> None:
         "pipeline_parallel_size": (config.pipeline_parallel_size or 1) > 1,
         "encoder_cache_size": config.encodes,
         "kv_groups": bool(config.more_groups),
-        "structured_outputs": config.has_grammars,
         'policy "priority"': config.policy == "priority",
     }
     if config.has_sessions:

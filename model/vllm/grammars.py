@@ -15,11 +15,14 @@ from .state import Grammar, Sequence, State
 
 
 def fitting(grammar: Grammar, known: int, drafts: int) -> int:
-    """Return how many of the drafts that follow the first `known` tokens fit the grammar. After its
-    end, none does (V1-R65)."""
+    """Return how many of the drafts that follow the first `known` tokens fit the grammar. Before
+    its beginning, all do; after its end, none does (V1-R65)."""
+    fit = drafts
     if grammar.drafts:
-        drafts = min(drafts, grammar.drafts[known % len(grammar.drafts)])
-    return drafts if grammar.ends is None else max(min(drafts, grammar.ends - known), 0)
+        fit = min(drafts, grammar.drafts[known % len(grammar.drafts)])
+    if grammar.ends is not None:
+        fit = max(min(fit, grammar.ends - known), 0)
+    return max(fit, min(drafts, grammar.begins - known))
 
 
 def without_misfits(sequence: Sequence) -> Sequence:
@@ -48,7 +51,7 @@ def fields(
 ) -> dict[str, Any]:
     """Return the fields of the observation about grammars: the masks that the worker gets, and how
     far the grammars have advanced (V1-R59)."""
-    known = {sequence.id: sequence for sequence in (*before.waiting, *before.running)}
+    known = {s.id: s for s in (*before.waiting, *before.parked, *before.running)}
     total = {
         name: known[name].generated + tokens
         for name, tokens in emitted.items()
@@ -61,9 +64,10 @@ def fields(
 
 
 def accepted(sequence: Sequence, tokens: int) -> int:
-    """Return how many of the first `tokens` output tokens come before the end of the grammar."""
-    ends = sequence.grammar.ends if sequence.grammar is not None else 0
-    return tokens if ends is None else min(tokens, ends)
+    """Return how many of the first `tokens` output tokens come between the beginning and the end of
+    the grammar."""
+    grammar = sequence.grammar or Grammar(0)
+    return max((tokens if grammar.ends is None else min(tokens, grammar.ends)) - grammar.begins, 0)
 
 
 def masks(config: VllmConfig, plan: Plan, after: State) -> dict[str, list[int | None]]:
@@ -100,6 +104,6 @@ def rows(now: Sequence, decided: Sequence, tokens: int) -> list[int | None]:
         return []
     beyond = tokens - decided.num_uncomputed_tokens
     drafts = fitting(grammar, now.generated, min(beyond, decided.drafted))
-    ends = grammar.ends
+    first, ends = grammar.begins, grammar.ends
     places = range(now.generated, now.generated + drafts + 1)
-    return [place if ends is None or place < ends else None for place in places]
+    return [n if n >= first and (ends is None or n < ends) else None for n in places]

@@ -22,18 +22,19 @@ def set_off(
         return running
     ahead = config.drafts > 0 and config.decides_ahead
     drafts = speculation.drafts_after(config, len(flight)) if ahead else 0
-    turn = config.turn
-    return tuple([_ahead(sequence, flight.get(sequence.id), drafts, turn) for sequence in running])
+    return tuple(
+        [_ahead(config, sequence, flight.get(sequence.id), drafts) for sequence in running]
+    )
 
 
-def _ahead(sequence: Sequence, coming: Coming | None, drafts: int, turn: int) -> Sequence:
+def _ahead(config: VllmConfig, sequence: Sequence, coming: Coming | None, drafts: int) -> Sequence:
     if coming is None:
         return sequence
     return sequence._replace(
         promised=sequence.promised + 1,
         hoped=sequence.hoped + coming.drafts,
         drafted=drafts,
-        rests=turn,
+        rests=config.turn if sequence.grammar is None else config.turn_with_grammar,
     )
 
 
@@ -70,9 +71,22 @@ def _unfinished(state: State) -> int:
 
 
 def is_waited_for(config: VllmConfig, state: State, decided: bool) -> bool:
-    """Return whether the scheduler waits for the oldest decision, because the pipeline is full or
-    because this step decided nothing."""
-    return not decided or len(state.in_flight) >= config.depth
+    """Return whether the scheduler waits for the oldest decision, because the pipeline is full,
+    because this step decided nothing, or because a mask depends on a token in flight."""
+    if not decided or len(state.in_flight) >= config.depth:
+        return True
+    return config.has_grammars and _mask_waits(state)
+
+
+def _mask_waits(state: State) -> bool:
+    """Return whether the newest decision computes a request with a grammar that has a token in
+    flight.
+
+    Source: release 0.33.0: AsyncScheduler, pending_structured_output_tokens.
+    """
+    *earlier, newest = state.in_flight
+    names = {s.id for s in state.running if s.grammar is not None} & newest.keys()
+    return any(flight.get(name) is not None for flight in earlier for name in names)
 
 
 def completes(config: VllmConfig, state: State, decided: bool) -> bool:

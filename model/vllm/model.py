@@ -54,6 +54,7 @@ NEEDED = {
     "lora": ("cache_partitions", "cache_partitions true"),
     "grammar_steps": ("structured_outputs", "structured_outputs true"),
     "grammar_fails": ("structured_outputs", "structured_outputs true"),
+    "grammar_begins": ("structured_outputs", "structured_outputs true"),
     "grammar_ends": ("structured_outputs", "structured_outputs true"),
     "grammar_drafts": ("structured_outputs", "structured_outputs true"),
     "turns": ("streaming_inputs", "streaming_inputs true"),
@@ -144,7 +145,9 @@ class VllmModel(ReferenceModel[State]):
             newcomer = newcomer._replace(
                 blocked=request.grammar_steps,
                 invalid=request.grammar_fails,
-                grammar=Grammar(request.grammar_ends, request.grammar_drafts),
+                grammar=Grammar(
+                    request.grammar_ends, request.grammar_drafts, request.grammar_begins
+                ),
             )
             return blocked.arrive(self.config, state, newcomer, self.revision)
         return scheduler.arrive(self.config, state, newcomer)
@@ -181,7 +184,7 @@ class VllmModel(ReferenceModel[State]):
     def _step(self, state: State, abort_inside: tuple[str, ...]) -> tuple[State, dict[str, Any]]:
         if self.config.has_sessions:
             return sessions.step(self.config, state, abort_inside, self.revision)
-        if self.config.turn and in_flight.is_decided(state):
+        if self.config.turn_with_grammar and in_flight.is_decided(state):
             state = in_flight.count_down(state)
         if state.pause:
             plan = control.decide(self.config, state, self.revision)
@@ -197,7 +200,7 @@ class VllmModel(ReferenceModel[State]):
         if self.config.drafts and self.revision.drafts_lapse(self.config):
             plan = speculation.lapse(plan)
         after, seen = scheduler.carry_out(self.config, state, plan, abort_inside, self.revision)
-        if self.config.turn:
+        if self.config.turn_with_grammar:
             after = in_flight.note_ends(state, after)
         if self.config.holds_prefills:
             after = after._replace(cadence=cadence.after(self.config, state, plan))
@@ -224,6 +227,13 @@ def unsupported(request: Request, config: Mapping[str, Any]) -> Iterator[tuple[s
     if request.load_fails_at is not None and config.get("synchronous_loads") and several:
         problem = "not modelled with synchronous_loads and several decisions in flight; valid: null"
         yield "load_fails_at", f"{request.load_fails_at} is {problem}"
+    if config.get("streaming_inputs"):
+        for field in ("grammar_steps", "grammar_fails"):
+            if given := getattr(request, field):
+                problem = f"not modelled with streaming_inputs; valid: {DEFAULTS[field]}"
+                yield field, f"{json.dumps(given)} is {problem}".replace("False", "false")
+    if any(turn.grammar_ends for turn in request.turns) and not config.get("structured_outputs"):
+        yield "turns", "grammar_ends needs a vllm configuration with structured_outputs true"
     if request.grammar_fails and config.get("max_num_encoder_input_tokens"):
         problem = "not modelled together with an encoder; valid: false, or no encoder_cache_size"
         yield "grammar_fails", problem

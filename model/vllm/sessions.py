@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from ..members import changed, without
 from ..scenario import Turn
-from . import kv_cache, queue, scheduler
+from . import grammars, kv_cache, queue, scheduler
 from .config import VllmConfig
 from .connector import in_line
 from .queue import Plan
 from .revision import Revision
-from .state import Sequence, State
+from .state import Grammar, Sequence, State
 
 
 def of(newcomer: Sequence, turns: tuple[Turn, ...]) -> Sequence:
@@ -33,7 +33,7 @@ def step(
         parked=tuple([count_down(sequence) for sequence in state.parked]),
         waiting=tuple([count_down(sequence) for sequence in state.waiting]),
     )
-    plan = decide(config, state, revision)
+    before, plan = state, decide(config, state, revision)
     state, seen = scheduler.carry_out(config, state, plan, abort_inside, revision)
     for sequence in (*state.running, *state.waiting):
         if sequence.turns and sequence.generated == sequence.output_len - 1:
@@ -41,6 +41,8 @@ def step(
             state = revision.queue_session(remove(state, sequence.id), over)
             if over.computed:
                 seen["computed"][over.id] = over.computed
+    if config.has_grammars:
+        seen |= grammars.fields(config, before, plan, state, seen["emitted"])
     state, line = with_holders(state), in_line(config, state)
     names = [sequence.id for sequence in (*state.running, *line)]
     if config.enable_prefix_caching:
@@ -66,7 +68,7 @@ def count_down(sequence: Sequence) -> Sequence:
 
 def new_turn(sequence: Sequence) -> Sequence:
     """Return a session at the beginning of its next turn. Only the tokens of the new input are to
-    be computed (V1-R45)."""
+    be computed (V1-R45), and the turn has a grammar of its own (V1-R59)."""
     turn, *others = sequence.turns
     return sequence._replace(
         content=(*sequence.content, *turn.prompt),
@@ -75,6 +77,7 @@ def new_turn(sequence: Sequence) -> Sequence:
         output_len=turn.tokens_to_emit + bool(others),
         turns=tuple(others),
         awaits=None,
+        grammar=Grammar(turn.grammar_ends) if turn.grammar_ends else None,
     )
 
 

@@ -21,11 +21,13 @@ class Coming(NamedTuple):
 
 
 class Grammar(NamedTuple):
-    """The grammar of a request's output: after how many tokens it has ended, and for each number of
-    known tokens, repeated as needed, how many drafts fit (all if empty)."""
+    """The grammar of a request's output: after how many tokens it has ended, for each number of
+    known tokens, repeated as needed, how many drafts fit (all if empty), and in how many tokens the
+    model reasons before the grammar begins."""
 
     ends: int | None = None
     drafts: tuple[int, ...] = ()
+    begins: int = 0
 
 
 class Input(NamedTuple):

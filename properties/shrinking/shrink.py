@@ -130,7 +130,14 @@ def simpler_requests(request: Request, block: int) -> Iterator[Request]:
     for key, nothing in {**OF_FEATURES, "sent_as": None}.items():
         if getattr(request, key) != nothing:
             yield replace(request, **{key: nothing})
-    for key in ("load_steps", "load_deferrals", "send_steps", "grammar_steps", "tool_steps"):
+    for key in (
+        "grammar_steps",
+        "grammar_begins",
+        "load_steps",
+        "load_deferrals",
+        "send_steps",
+        "tool_steps",
+    ):
         for smaller in smaller_numbers(getattr(request, key) or 0, 0, block):
             yield replace(request, **{key: smaller})
     yield from _simpler_turns(request, block)
@@ -158,7 +165,11 @@ def _simpler_turns(request: Request, block: int) -> Iterator[Request]:
     for number, turn in enumerate(request.turns):
         before, after = request.turns[:number], request.turns[number + 1 :]
         yield replace(request, turns=(*before, *after))
-        plainer = [replace(turn, output_len=None)] if turn.output_len is not None else []
+        plainer = [
+            replace(turn, **{key: None})
+            for key in ("output_len", "grammar_ends")
+            if getattr(turn, key) is not None
+        ]
         for delay in smaller_numbers(turn.delay or 0, 0, block):
             plainer.append(replace(turn, delay=delay))
         for tokens in smaller_numbers(turn.prompt_len, 1, block):

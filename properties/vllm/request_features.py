@@ -164,23 +164,34 @@ def with_features(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) 
         )
         request = msgspec.structs.replace(request, cache_salt=salt, lora=adapter)
     if blocked.can_be(config):
-        fails = not encoder.encodes(config) and draw(GRAMMAR_FAILS)
-        request = msgspec.structs.replace(
-            request,
-            grammar_steps=draw(GRAMMAR_STEPS),
-            grammar_fails=fails,
-            grammar_ends=draw(ends_of_grammars(request)),
-            grammar_drafts=draw(fitting(drafts)) if drafts else (),
-        )
+        request = draw(with_grammar(request, config))
     if sessions.are_held(config):
         request = draw(with_turns(request, config))
     return request
 
 
-def ends_of_grammars(request: Request) -> st.SearchStrategy[int | None]:
-    """Draw after how many tokens the grammar of a request ends. Usually, it does not end before the
+@st.composite
+def with_grammar(draw: st.DrawFn, request: Request, config: Config) -> Request:
+    """Return the request with a drawn grammar. Half of the models do not reason before they answer.
+    With sessions, no grammar takes time to compile."""
+    ends, held = draw(ends_of_grammars(request.tokens_to_emit)), sessions.are_held(config)
+    drafts = speculation.drafts(config)
+    reasons = draw(st.booleans()) and not (ends and ends < 2)
+    last = request.tokens_to_emit if ends is None else ends - 1
+    return msgspec.structs.replace(
+        request,
+        grammar_steps=0 if held else draw(GRAMMAR_STEPS),
+        grammar_fails=not (held or encoder.encodes(config)) and draw(GRAMMAR_FAILS),
+        grammar_begins=draw(st.integers(1, last)) if reasons else 0,
+        grammar_ends=ends,
+        grammar_drafts=draw(fitting(drafts)) if drafts else (),
+    )
+
+
+def ends_of_grammars(tokens: int) -> st.SearchStrategy[int | None]:
+    """Draw after how many tokens the grammar of an output ends. Usually, it does not end before the
     answer."""
-    return st.one_of(st.none(), st.none(), st.integers(1, request.tokens_to_emit))
+    return st.one_of(st.none(), st.none(), st.integers(1, tokens))
 
 
 def fitting(drafts: int) -> st.SearchStrategy[tuple[int, ...]]:
@@ -215,7 +226,9 @@ def with_turns(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> 
         name = draw(st.sampled_from((f"{request.id}.{number}", "more")))
         stops = draw(st.sampled_from((None, None, 1, max(most // 2, 1), max(most - 1, 1))))
         delay = draw(DELAYS)
-        turns.append(Turn(prompt=((name, length),), max_tokens=most, output_len=stops, delay=delay))
+        ends = draw(st.sampled_from((None, 1, most, 2 * most))) if blocked.can_be(config) else None
+        turn = Turn(prompt=((name, length),), max_tokens=most, output_len=stops, delay=delay)
+        turns.append(msgspec.structs.replace(turn, grammar_ends=ends))
     if not turns:
         return request
     emitted = min(request.tokens_to_emit, first)

@@ -36,7 +36,6 @@ IN_FLIGHT: Mapping[str, Config] = {
     "loads": {"kv_connector": True},
     "loads ahead": {"kv_connector": True, "async_scheduling": True},
 }
-WITHOUT_GRAMMARS = ("longer pipeline", AHEAD_IN_STAGES, V2_AHEAD_IN_STAGES)
 SEVERAL_ON_THEIR_WAY = {"async_scheduling", "pipeline_parallel_size"}
 WITHOUT_ADAPTERS = {*SEVERAL_ON_THEIR_WAY, "kv_connector", "encoder_cache_size"}
 EARLY_COMPLETIONS = st.sampled_from((0, 0, 1, 0, 3, 2))
@@ -74,7 +73,7 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
         if not ({*IN_FLIGHT.get(steps, {})} | {*drawn}) & WITHOUT_ADAPTERS:
             drawn |= draw(st.sampled_from(({}, *({"max_loras": slots} for slots in (1, 2, 3)))))
     if (
-        not (makes_loads or steps in WITHOUT_GRAMMARS)
+        not makes_loads
         and "max_loras" not in drawn
         and draw(st.sampled_from((*4 * (False,), True)))
     ):
@@ -94,6 +93,8 @@ def sessions(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[str
     if "ahead" not in avoid and draw(st.booleans()):
         early = draw(EARLY_COMPLETIONS)
         drawn |= {**IN_FLIGHT["ahead"], **({"early_completions": early} if early else {})}
+    if draw(st.sampled_from((*3 * (False,), True))):
+        drawn |= {"structured_outputs": True}
     return drawn
 
 

@@ -189,6 +189,7 @@ class OpenRequestHistory:
     since_reset = 0
     blocked = 0  # no grammars
     arrived_blocked = invalid = False
+    grammar_begins = 0
     grammar_ends = None
     grammar_drafts: ClassVar[tuple[()]] = ()
     turns: ClassVar[tuple[()]] = ()  # no sessions

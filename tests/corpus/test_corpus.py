@@ -90,6 +90,9 @@ RELEASE_ALONE = [
         "a-picture-is-computed-without-its-data",
         *("a-grammar-that-has-ended", "drafts-beyond-the-end-of-a-grammar"),
         "drafts-that-were-not-checked",
+        "a-turn-with-the-grammar-of-the-turn-before",
+        "a-mask-with-two-tokens-in-flight",
+        "reasoning-ends-among-drafts",
     }
 ]
 PAGES = FOLDER.parents[1] / "docs" / "findings"

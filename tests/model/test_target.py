@@ -133,9 +133,9 @@ def test_a_request_that_means_nothing_is_rejected(sent, problem):
 def test_the_first_unknown_key_of_a_request_is_named_with_the_known_ones():
     assert rejection(started("sound"), request(colour="red", arrival=3)) == (
         "unknown key 'arrival'; valid: accepted, cache_salt, encoder_inputs, external_tokens, "
-        "grammar_drafts, grammar_ends, grammar_fails, grammar_steps, id, load_deferrals, "
-        "load_fails_at, load_steps, lora, max_tokens, output_len, priority, prompt, send_aborted, "
-        "send_steps, stream, tool_steps, turns"
+        "grammar_begins, grammar_drafts, grammar_ends, grammar_fails, grammar_steps, id, "
+        "load_deferrals, load_fails_at, load_steps, lora, max_tokens, output_len, priority, "
+        "prompt, send_aborted, send_steps, stream, tool_steps, turns"
     )
 
 

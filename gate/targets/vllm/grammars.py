@@ -10,7 +10,8 @@ of the grammar in a request before the scheduler sees it; XgrammarGrammar; apply
 """
 
 import importlib
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
@@ -27,10 +28,10 @@ Masks = dict[str, list[int | None]]
 
 
 class Matcher:
-    """Stands in for xgrammar's state of a grammar. It accepts the request's output, and drafts that
-    were made for the same place in it, until the grammar ends.
+    """Stands in for xgrammar's state of a grammar. It accepts the request's output after the
+    reasoning, and drafts that were made for the same place in it, until the grammar ends.
 
-    A mask contains the number of the matcher and how many tokens it has accepted.
+    A mask contains the number of the matcher and the place of the masked token in the output.
     """
 
     def __init__(self, number: int, request: CheckedRequest) -> None:
@@ -38,9 +39,15 @@ class Matcher:
         self.tokens: list[int] = []
         self._output: Output = request.output
         self._ends, self._drafts = request.grammar_ends, request.grammar_drafts
+        self._begins = request.grammar_begins
+
+    @property
+    def place(self) -> int:
+        """Return the place in the output of the next token that the grammar accepts."""
+        return self._begins + len(self.tokens)
 
     def accept_token(self, token: int) -> bool:
-        place = len(self.tokens)
+        place = self.place
         accepts = token in (self._output.token(place), fitting_draft(place))
         if self.is_terminated() or not accepts:
             return False
@@ -51,10 +58,10 @@ class Matcher:
         del self.tokens[len(self.tokens) - tokens :]
 
     def is_terminated(self) -> bool:
-        return self._ends is not None and len(self.tokens) >= self._ends
+        return self._ends is not None and self.place >= self._ends
 
     def fill_next_token_bitmask(self, masks: Any, row: int) -> None:
-        masks[row, 0], masks[row, 1] = self.number, len(self.tokens)
+        masks[row, 0], masks[row, 1] = self.number, self.place
 
     def reset(self) -> None:
         self.tokens = []
@@ -62,9 +69,26 @@ class Matcher:
     def fitting(self, place: int, drafts: int) -> int:
         """Return how many of the drafts that follow the first `place` tokens of the output fit the
         grammar."""
+        fit = drafts
         if self._drafts:
-            drafts = min(drafts, self._drafts[place % len(self._drafts)])
-        return drafts if self._ends is None else max(min(drafts, self._ends - place), 0)
+            fit = min(drafts, self._drafts[place % len(self._drafts)])
+        if self._ends is not None:
+            fit = max(min(fit, self._ends - place), 0)
+        return max(fit, min(drafts, self._begins - place))
+
+
+class Reasoner:
+    """Stands in for the parser that finds the end of a model's reasoning by the tokens that may end
+    it. If there are none, the prompt has ended the reasoning."""
+
+    def __init__(self, *ends: int) -> None:
+        self.ends = {*ends}
+
+    def is_reasoning_end(self, tokens: Sequence[int]) -> bool:
+        return not self.ends
+
+    def is_reasoning_end_streaming(self, tokens: Sequence[int], new: Iterable[int]) -> bool:
+        return not self.ends.isdisjoint(new)
 
 
 def fitting_draft(place: int) -> int:
@@ -77,38 +101,69 @@ class Grammars:
     def __init__(self) -> None:
         self._left: list[tuple[int, Future[Any], Any]] = []
         self._matchers: dict[str, Matcher] = {}
+        self._later: dict[str, deque[Matcher | None]] = {}  # of turns that have been sent
+        self._numbers: dict[str, int] = {}  # how many tokens each grammar has accepted
+        self.over: set[str] = set()  # sessions whose turn ends in this step
         self._made = 0
         self.masks: Masks = {}  # the masks of the last decision
         self.lost: set[str] = set()  # requests whose drafts do not reach the scheduler
 
-    def compile(self, own: Any, request: CheckedRequest) -> None:
-        """Let the request wait for its grammar, which may turn out to be invalid."""
+    def compile(self, own: Any, request: CheckedRequest, manager: Any) -> None:
+        """Let the request wait for its grammar, which may turn out to be invalid. `manager` is the
+        release's StructuredOutputManager."""
+        if (matcher := self._compile(own, request, manager)) is not None:
+            self._matchers[request.output.id] = matcher
+
+    def _compile(self, own: Any, request: CheckedRequest, manager: Any) -> Matcher | None:
+        reason(manager, own.structured_output_request, request)
         grammar: Future[Any] = Future()
         own.structured_output_request.grammar = grammar
-        compiled: Any = RuntimeError("the grammar is invalid")
+        matcher, compiled = None, RuntimeError("the grammar is invalid")
         if not request.grammar_fails:
             matcher = Matcher(self._made, request)
             module: Any = importlib.import_module("vllm.v1.structured_output.backend_xgrammar")
             compiled = module.XgrammarGrammar(VOCABULARY, matcher, None)
-            self._matchers[request.output.id] = matcher
             self._made += 1
         self._left.append((request.grammar_steps, grammar, compiled))
+        return matcher
+
+    def compile_turn(self, name: str, own: Any, request: CheckedRequest, manager: Any) -> None:
+        """Compile the grammar, if any, of a further turn of a session, which `begin_turn` begins.
+        The scheduler may see the turn before the next step, so the grammar is ready at once."""
+        matcher = self._compile(own, request, manager) if request.has_grammar else None
+        self._later.setdefault(name, deque()).append(matcher)
+        self._set_ready()
+
+    def begin_turn(self, name: str) -> None:
+        matcher = self._later[name].popleft()
+        self._matchers.pop(name, None)
+        if matcher is not None:
+            self._matchers[name] = matcher
 
     def forget(self, name: str) -> None:
         self._matchers.pop(name, None)
+        self._later.pop(name, None)
 
     def step(self) -> None:
-        self.masks, self.lost = {}, set()
+        self.masks, self.lost, self.over = {}, set(), set()
+        self._set_ready()
+        self._left = [(steps - 1, *others) for steps, *others in self._left]
+
+    def _set_ready(self) -> None:
         for steps, grammar, compiled in self._left:
             if not steps and isinstance(compiled, RuntimeError):
                 grammar.set_exception(compiled)
             elif not steps:
                 grammar.set_result(compiled)
-        self._left = [(steps - 1, *others) for steps, *others in self._left if steps]
+        self._left = [entry for entry in self._left if entry[0]]
+
+    def count(self) -> None:
+        """Count the tokens that each grammar has accepted, before further turns begin."""
+        self._numbers = {name: len(matcher.tokens) for name, matcher in self._matchers.items()}
 
     def accepted(self, names: Mapping[str, Any]) -> dict[str, int]:
         """Return how many tokens the grammar of each of these requests has accepted."""
-        return {name: len(self._matchers[name].tokens) for name in names if name in self._matchers}
+        return {name: self._numbers[name] for name in names if name in self._numbers}
 
     def verified(self, flight: Flight, before: Flights) -> Flight:
         """Return a decision made ahead, with the number of drafts that the worker may accept.
@@ -138,7 +193,7 @@ class Grammars:
         rows, applied = _apply(decision, output)
         self.masks, row = {}, 0
         for name in decision.num_scheduled_tokens:
-            if row in applied:
+            if row in applied and name not in self.over:
                 last = row + 1 + flight.drafts.get(name, 0)
                 own = self._matchers[name].number if name in self._matchers else None
                 self.masks[name] = [
@@ -176,6 +231,24 @@ def _apply(decision: Any, output: Any) -> tuple[list[list[int]], set[int]]:
 
 def _output_class() -> Any:
     return importlib.import_module("vllm.v1.core.sched.output").GrammarOutput
+
+
+def reason(manager: Any, structured: Any, request: CheckedRequest) -> None:
+    """Let the release find the end of a request's reasoning in its output and its drafts.
+
+    Older releases have one parser for all requests. They look for the end only in outputs, and
+    cannot tell the prompts of these requests apart.
+    """
+    last = request.grammar_begins - 1
+    ends = (request.output.token(last), fitting_draft(last)) if request.grammar_begins else ()
+    if hasattr(structured, "reasoner"):
+        structured.reasoner = Reasoner(*ends)
+        manager.reasoner_cls = Reasoner if ends else manager.reasoner_cls
+    else:
+        structured.reasoning_ended = not ends
+        if ends:
+            manager.reasoner = manager.reasoner or Reasoner()
+            manager.reasoner.ends.add(ends[0])
 
 
 def ask_for(taken: Any) -> None:

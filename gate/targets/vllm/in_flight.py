@@ -101,18 +101,18 @@ class Flights:
                 verified += [name] * bool(flight.drafts.get(name))
         return verified
 
-    def take(self, flight: Flight) -> bool:
+    def take(self, flight: Flight, waits: bool = False) -> bool:
         """Put a decision in flight, and return whether the oldest one must complete now.
 
-        The oldest one must complete if no more decisions fit, or if the new decision is empty and
-        waits for those in flight.
+        The oldest one must complete if no more decisions fit, if the new decision is empty and
+        waits for those in flight, or if it `waits` for a token in flight.
         """
         while self._queue and not self._queue[0].decision.num_scheduled_tokens:
             self._queue.popleft()  # a server would not have waited for an empty decision
         empty = not flight.decision.num_scheduled_tokens
         if not empty or not self._queue:
             self._queue.append(flight)
-        return empty or len(self._queue) == self.most
+        return empty or waits or len(self._queue) == self.most
 
     def completed(self, decision: Any) -> Flight | None:
         """Remove a decision from the queue and return it, or None if it is not the oldest one."""
@@ -120,9 +120,9 @@ class Flights:
             return self._queue.popleft()
         return None
 
-    def set_off(self, flight: Flight) -> Flight | None:
+    def set_off(self, flight: Flight, waits: bool = False) -> Flight | None:
         """Put a decision in flight. Return the decision that completes now, or None."""
-        if self.take(flight):
+        if self.take(flight, waits):
             self._in_a_row = 0
             return self._queue.popleft()
         if self._in_a_row < self._early:

@@ -26,11 +26,13 @@ class Session:
 
 class Sending(NamedTuple):
     """How to send an input. `turn` creates a resumable request, `end` creates the request that
-    ends a session, and `add` passes a request to the scheduler."""
+    ends a session, and `add` passes a request to the scheduler. `begins` is called when a turn that
+    was sent begins."""
 
     turn: Callable[[str, Turn], Any]
     end: Callable[[str], Any]
     add: Callable[[Any], None]
+    begins: Callable[[str], None]
 
 
 class Sessions:
@@ -54,7 +56,7 @@ class Sessions:
             elif requests[name].status.name == "WAITING_FOR_STREAMING_REQ":
                 if session.waited == session.left[0].delay:
                     self._next(name, session)
-                    session.output = session.sent.popleft()
+                    self._begin(name, session)
                     self._send(name, session)
                 else:
                     session.waited += 1
@@ -78,7 +80,7 @@ class Sessions:
                 output.finish_reason = None
                 ended.add(output.request_id)
                 if session.sent:
-                    session.output = session.sent.popleft()
+                    self._begin(output.request_id, session)
         return ended
 
     def _send(self, name: str, session: Session) -> None:
@@ -86,6 +88,10 @@ class Sessions:
             self._next(name, session)
         if not session.left:
             self._sending.add(self._sending.end(name))
+
+    def _begin(self, name: str, session: Session) -> None:
+        session.output = session.sent.popleft()
+        self._sending.begins(name)
 
     def _next(self, name: str, session: Session) -> None:
         turn = session.left.popleft()

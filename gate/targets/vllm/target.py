@@ -68,7 +68,8 @@ class VllmEngine(SchedulerView):
         self._loads = self.scheduler.connector.loads if config.get("kv_connector") else None
         if self._loads is not None:
             self._loads.in_step = bool(config.get(IN_STEP))
-        sending = sessions.Sending(self._turn, self._end_of_session, self.scheduler.add_request)
+        add, begins = self.scheduler.add_request, self.grammars.begin_turn
+        sending = sessions.Sending(self._turn, self._end_of_session, add, begins)
         self.sessions = sessions.Sessions(sending)
         self._outputs: dict[str, Output] = {}
         self._arrivals = 0
@@ -95,7 +96,7 @@ class VllmEngine(SchedulerView):
         own = self._request_class.from_engine_core_request(taken, self._hasher)
         self.grammars.forget(name)
         if request.has_grammar:
-            self.grammars.compile(own, request)
+            self.grammars.compile(own, request, self.scheduler.structured_output_manager)
         self.scheduler.add_request(own)
         self._outputs[name] = request.output
         self.flights.drop({name})  # drop results that belong to an earlier request with the same id
@@ -108,11 +109,17 @@ class VllmEngine(SchedulerView):
     def _turn(self, name: str, turn: Turn) -> Any:
         """Return the request that a client would send as a further input of a session."""
         self._arrivals += 1
-        request = CheckedRequest(turn.prompt, turn.max_tokens, 0, turn.output)
+        ends = turn.grammar_ends
+        request = CheckedRequest(turn.prompt, turn.max_tokens, 0, turn.output, grammar_ends=ends)
         longest = self.config["max_model_len"]
         taken = core_request(self.release, longest, request, float(self._arrivals))
         taken.resumable = True
-        return self._request_class.from_engine_core_request(taken, self._hasher)
+        if request.has_grammar:
+            grammars.ask_for(taken)
+        own = self._request_class.from_engine_core_request(taken, self._hasher)
+        manager = self.scheduler.structured_output_manager
+        self.grammars.compile_turn(name, own, request, manager)
+        return own
 
     def _end_of_session(self, name: str) -> Any:
         """Return the request that a client would send to end a session: one token, not
@@ -445,13 +452,15 @@ class VllmTarget(HostedTarget):
         flight = engine.execute(decision)
         if not waits:
             engine_core.constrain(engine.scheduler, flight, engine.grammars, waits)
-        done = None if sleeps else engine.flights.set_off(flight)
+        done = None if sleeps else engine.flights.set_off(flight, waits)
         aborted = self.abort_inside(engine)
         completion: Any = {}
         if done is not None:
             engine.loads_step(done.output)
             completion = engine.scheduler.update_from_output(done.decision, done.output)
-            engine.drop_results(engine.sessions.turns_end(completion, engine.requests))
+            engine.grammars.count()
+            engine.grammars.over = engine.sessions.turns_end(completion, engine.requests)
+            engine.drop_results(engine.grammars.over)
         if waits:
             engine_core.constrain(engine.scheduler, flight, engine.grammars, waits)
         engine.drafts.propose(engine.scheduler, flight, engine.grammars)

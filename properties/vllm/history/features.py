@@ -64,8 +64,7 @@ class VllmFeatures(Features):
         if not partitions.are_possible(config):
             request = replace(request, cache_salt=None, lora=None)
         if not blocked.can_be(config):
-            nothing = {"grammar_ends": None, "grammar_drafts": ()}
-            request = replace(request, grammar_steps=0, grammar_fails=False, **nothing)
+            request = blocked.without_grammars(request)
         elif not speculation.drafts(config):
             request = replace(request, grammar_drafts=())
         if not sessions.are_held(config):
@@ -313,9 +312,9 @@ class VllmFeatures(Features):
             loads.note_aborts_inside(of(history.live[name]) for name in history.aborts_inside)
         if loads.are_synchronous(history.config):
             synchronous.fall_back(history, step)
-        if blocked.can_be(history.config):
+        if blocked.can_be(history.config) and not sessions.are_held(history.config):
             blocked.step(requests_of(history.live).values())
-        if in_flight.turn(history.config):
+        if in_flight.turn_with_grammar(history.config):
             in_flight.rest(history)
         if sessions.are_held(history.config):
             live = requests_of(history.live)

@@ -8,8 +8,9 @@ from typing import Any
 
 from ....model.observation import Step
 from . import speculation
+from .blocked import can_be
 from .request_history import VllmRequestHistory
-from .run import Coming, Flight, VllmRun, state_of
+from .run import Coming, Flight, VllmRun, requests_of, state_of
 
 Config = Mapping[str, Any]
 DOCUMENTED = "documented"  # the revision of all releases before 0.25.0
@@ -25,6 +26,13 @@ def turn(config: Config) -> int:
     stages = speculation.stages(config)
     ahead = speculation.has_v2_runner(config) and speculation.decides_ahead(config)
     return stages if ahead and stages > 1 else 0
+
+
+def turn_with_grammar(config: Config) -> int:
+    """Return the same number for a request with a grammar. With the V1 model runner, more than two
+    decisions in flight would yield masks that are made too early (V1-R64)."""
+    several = can_be(config) and speculation.decides_ahead(config) and depth(config) > 2
+    return turn(config) or (depth(config) if several else 0)
 
 
 def rest(history: VllmRun) -> None:
@@ -87,7 +95,8 @@ def record_decision(history: VllmRun, step: Step) -> Mapping[str, Coming]:
             requests[name].drafts_in_flight += coming.drafts
             ahead = speculation.decides_ahead(config)
             requests[name].drafted = speculation.drafts_after(config, decided) if ahead else 0
-            requests[name].rests = turn(config)
+            own = turn_with_grammar if requests[name].arrived_blocked else turn
+            requests[name].rests = own(config)
     if flight and loses_drafts(history):
         for name in history.live.keys() - flight.keys():
             requests[name].drafted = 0
@@ -154,8 +163,9 @@ def _with_a_token(flight: Flight) -> dict[str, Coming]:
 def reports(history: VllmRun, step: Step) -> bool:
     """Return whether the worker reports in this step.
 
-    The worker reports if the pipeline is full or if there was nothing to compute. It may also
-    report early, in up to `early_completions` consecutive steps.
+    The worker reports if the pipeline is full, if there was nothing to compute, or if a mask
+    depends on a token in flight. It may also report early, in up to `early_completions` consecutive
+    steps.
     """
     if step.completes is not None:  # a recording decides this
         return step.completes
@@ -164,8 +174,14 @@ def reports(history: VllmRun, step: Step) -> bool:
 
 
 def _is_waited_for(history: VllmRun, step: Step) -> bool:
-    in_flight = len(state_of(history).flights) + 1
-    return not step.scheduled or in_flight >= history.features.depth(history.config)
+    flights = state_of(history).flights
+    if not step.scheduled or len(flights) + 1 >= history.features.depth(history.config):
+        return True
+    return can_be(history.config) and any(
+        flight.get(name) is not None and requests_of(history.live)[name].arrived_blocked
+        for flight in flights
+        for name in step.scheduled.keys() & history.live.keys()
+    )
 
 
 def completing_decision(history: VllmRun, step: Step) -> Flight:

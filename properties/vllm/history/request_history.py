@@ -40,9 +40,11 @@ class VllmRequestHistory(RequestHistory):
             cache.
         blocked: for how many steps, including the coming one, it cannot run because its grammar is
             not compiled, its next input has not come, or the tool of its session is running.
-        arrived_blocked: whether it has a grammar, for which it had to wait.
-        grammar_ends, grammar_drafts: after how many tokens the grammar has ended, and how many
-            drafts fit it, for each number of known tokens, repeated as needed.
+        arrived_blocked: whether it has a grammar, for which it had to wait. A turn of a session may
+            have a grammar of its own.
+        grammar_begins, grammar_ends, grammar_drafts: after how many tokens of reasoning the grammar
+            begins, after how many tokens it has ended, and how many drafts fit it, for each number
+            of known tokens, repeated as needed.
         invalid: whether its grammar never compiles.
         turns: the turns of its session that have not begun.
         between_turns: whether it has not been scheduled since a turn ended; then `tokens_loading`
@@ -78,6 +80,7 @@ class VllmRequestHistory(RequestHistory):
     since_reset: int = 0
     blocked: int = 0
     arrived_blocked: bool = False
+    grammar_begins: int = 0
     grammar_ends: int | None = None
     grammar_drafts: tuple[int, ...] = ()
     invalid: bool = False
@@ -101,6 +104,7 @@ class VllmRequestHistory(RequestHistory):
             "inputs": inputs_of(request),
             "blocked": request.grammar_steps or request.tool_steps,
             "arrived_blocked": request.has_grammar,
+            "grammar_begins": request.grammar_begins,
             "grammar_ends": request.grammar_ends,
             "grammar_drafts": request.grammar_drafts,
             "invalid": request.grammar_fails,

@@ -56,6 +56,8 @@ def _end_turn(request: VllmRequestHistory, number: int) -> None:
     request.prompt = known + turn.prompt_len
     request.max_tokens, request.output_len = turn.max_tokens, turn.tokens_to_emit
     request.turns = tuple(later)
+    request.arrived_blocked = turn.grammar_ends is not None
+    request.grammar_begins, request.grammar_ends = 0, turn.grammar_ends
     request.slots = request.computed
     request.tokens_loading = request.computed - request.tokens_in_flight
     request.recompute_from = min(request.max_computed, known)

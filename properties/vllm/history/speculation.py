@@ -97,11 +97,12 @@ def loses_drafts(config: Config, request: VllmRequestHistory) -> bool:
 def fitting(request: VllmRequestHistory, known: int, drafts: int) -> int:
     """Return how many of the drafts that follow the first `known` output tokens fit the grammar of
     the request, if it has one."""
+    fit = drafts
     if request.grammar_drafts:
-        drafts = min(drafts, request.grammar_drafts[known % len(request.grammar_drafts)])
+        fit = min(drafts, request.grammar_drafts[known % len(request.grammar_drafts)])
     if request.grammar_ends is not None:
-        drafts = max(min(drafts, request.grammar_ends - known), 0)
-    return drafts
+        fit = max(min(fit, request.grammar_ends - known), 0)
+    return max(fit, min(drafts, request.grammar_begins - known))
 
 
 def correct_of(request: VllmRequestHistory, drafts: int) -> int:

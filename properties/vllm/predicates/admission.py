@@ -139,7 +139,7 @@ def runs_blocked(history: VllmRun, step: Step) -> str | None:
         return None
     for name in step.scheduled:
         request = history.live.get(name)
-        if request is not None and request.blocked:
+        if request is not None and blocked.waits(request):
             return f"{name} scheduled {request.blocked} steps before its grammar is compiled"
         if request is not None and request.invalid:
             return f"{name} scheduled, although its grammar cannot be compiled"
@@ -149,7 +149,7 @@ def runs_blocked(history: VllmRun, step: Step) -> str | None:
 def one_is_blocked(history: VllmRun, step: Step) -> bool:
     if not blocked.can_be(history.config):
         return False
-    return any(request.blocked for request in history.live.values())
+    return any(blocked.waits(request) for request in history.live.values())
 
 
 def held_up(history: VllmRun, step: Step) -> str | None:

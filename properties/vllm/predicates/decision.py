@@ -154,6 +154,18 @@ def was_set_aside(history: VllmRun, request: VllmRequestHistory) -> bool:
     return waited and history.revision not in since("0.31")
 
 
+def _may_have_jumped(history: VllmRun) -> bool:
+    """Return whether a request may have been set aside without being shown, because its grammar was
+    compiled at once."""
+    if not blocked.can_be(history.config):
+        return False
+    shown = (history.last.waiting or ()) if history.last is not None else ()
+    return any(
+        request.id not in shown and not request.blocked and was_set_aside(history, request)
+        for request in waited_before(history)
+    )
+
+
 def order_is_known(history: VllmRun) -> bool:
     """Return whether the order of the waiting requests is known.
 
@@ -168,21 +180,15 @@ def order_is_known(history: VllmRun) -> bool:
         aside = any(was_set_aside(history, request) for request in line)
         return sum(again[1:]) == 0 and arrivals == sorted(arrivals) and not aside
     if sessions.are_held(history.config):
-        return history.last is None or history.last.waiting is not None
+        shows = history.last is None or history.last.waiting is not None
+        return shows and not _may_have_jumped(history)
     if not _order_is_shown(history):
         return True
     if loads.are_made(history.config):
         return False
     line = waited_before(history)
     if history.last is None or history.last.waiting is not None:
-        if not blocked.can_be(history.config):
-            return True
-        shown = (history.last.waiting or ()) if history.last is not None else ()
-        # A request whose grammar is compiled at once may be set aside without being shown.
-        return not any(
-            request.id not in shown and not request.blocked and was_set_aside(history, request)
-            for request in line
-        )
+        return not _may_have_jumped(history)
     aside = any(was_set_aside(history, request) for request in line)
     return not aside and sum(bool(request.preemptions) for request in line) < 2
 

@@ -13,8 +13,10 @@ from ...history.per_step_cache import once
 from ...rules.predicate import Predicate
 from ..history import speculation
 from ..history.blocked import can_be
+from ..history.in_flight import completing_decision
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
+from ..history.sessions import ends_turn
 from .decision import missing
 
 
@@ -33,7 +35,8 @@ class Sampling(NamedTuple):
     def expected(self, number: int) -> int | None:
         """Return the mask of a draft or, after the last draft, of the token that follows it."""
         place, ends = self.known + number, self.request.grammar_ends
-        return place if ends is None or place < ends else None
+        has_begun = place >= self.request.grammar_begins
+        return place if has_begun and (ends is None or place < ends) else None
 
 
 @once
@@ -41,7 +44,8 @@ def sampling(history: VllmRun, step: Step) -> Mapping[str, Sampling]:
     """Return the requests with a grammar that certainly sample in the decision of a step.
 
     If one of them has a token in flight, the masks are made after that token has arrived, and a
-    request that has ended by then gets none.
+    request that has ended by then gets none. Tokens that are in flight even then precede the masked
+    token as well.
     """
     found: dict[str, Sampling] = {}
     for name, left in missing(history, step).items():
@@ -57,10 +61,15 @@ def sampling(history: VllmRun, step: Step) -> Mapping[str, Sampling]:
     if not any(entry.request.tokens_in_flight for entry in found.values()):
         return found
     emitted, over = step.emitted or {}, (step.finished or {}).keys() | history.aborts_inside
-    return {
-        name: entry._replace(known=entry.known + emitted.get(name, 0))
+    due = completing_decision(history, step)
+    left = {
+        name: entry.request.tokens_in_flight - (due.get(name) is not None)
         for name, entry in found.items()
-        if name not in over
+    }
+    return {
+        name: entry._replace(known=entry.known + emitted.get(name, 0) + left[name])
+        for name, entry in found.items()
+        if name not in over and not ends_turn(step, entry.request)
     }
 
 
@@ -70,9 +79,12 @@ def advanced_otherwise(history: VllmRun, step: Step) -> str | None:
     shown = step.grammars or {}
     for request, tokens in getting_tokens(history, step):
         ends = request.grammar_ends
-        own = tokens if ends is None else min(tokens, ends)
+        before_end = tokens if ends is None else min(tokens, ends)
+        own = max(before_end - request.grammar_begins, 0)
         if shown.get(request.id, 0) != own:
-            end = f", and its grammar ends after {ends}" if own < tokens else ""
+            end = f", and its grammar ends after {ends}" if before_end < tokens else ""
+            if request.grammar_begins:
+                end = f", of which {request.grammar_begins} are reasoning{end}"
             return (
                 f"{request.id} has {tokens} tokens{end}, but its grammar has accepted "
                 f"{shown.get(request.id, 0)}"

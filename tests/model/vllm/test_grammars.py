@@ -2,8 +2,10 @@
 
 import pytest
 
+from schedproof.model.scenario import Request, Turn
 from schedproof.model.target import ModelTarget
 from schedproof.model.vllm.grammars import fitting
+from schedproof.model.vllm.model import unsupported
 from schedproof.model.vllm.state import Grammar
 
 CONFIG = {
@@ -40,6 +42,10 @@ def shown(target, steps):
         (Grammar(drafts=(0, 2)), 4, 0),
         (Grammar(drafts=(0, 2)), 5, 2),
         (Grammar(drafts=(9,)), 5, 3),
+        (Grammar(begins=7, drafts=(0,)), 5, 2),
+        (Grammar(begins=9, drafts=(0,)), 5, 3),
+        (Grammar(begins=5, drafts=(0,)), 5, 0),
+        (Grammar(begins=6, ends=7), 5, 2),
     ],
 )
 def test_drafts_fit_up_to_the_first_misfit_and_the_end(grammar, known, fits):
@@ -100,3 +106,76 @@ def test_drafts_that_the_scheduler_has_not_checked_do_not_count():
     add(target, "late", 1, priority=1, max_tokens=8, accepted=[2])
     seen = shown(target, 7)
     assert [masks.get("late") for masks, _ in seen[:6]] == [[0], None, None, None, [1], [2, 3, 4]]
+
+
+def test_tokens_of_the_reasoning_are_not_constrained_and_do_not_advance_the_grammar():
+    target = started()
+    add(target, grammar_begins=2, grammar_ends=3, max_tokens=4)
+    assert shown(target, 4) == [
+        ({"a": [None]}, {"a": 0}),
+        ({"a": [None]}, {"a": 0}),
+        ({"a": [2]}, {"a": 1}),
+        ({"a": [None]}, {"a": 1}),
+    ]
+
+
+def test_the_reasoning_may_end_among_drafts():
+    target = started(num_speculative_tokens=3)
+    add(target, max_tokens=8, grammar_begins=2, grammar_drafts=[2], accepted=[3])
+    assert shown(target, 2) == [({"a": [None]}, {"a": 0}), ({"a": [None, 2, 3]}, {"a": 2})]
+
+
+@pytest.mark.parametrize("ahead", [{}, AHEAD])
+def test_a_turn_has_its_own_grammar_or_none(ahead):
+    target = started(streaming_inputs=True, **ahead)
+    turn = {"prompt": [["b", 3]], "max_tokens": 2, "delay": None}
+    turns = [{**turn, "grammar_ends": 1}, turn, {**turn, "grammar_ends": 9}]
+    add(target, max_tokens=2, turns=turns)
+    found = [(masks["a"], accepted) for masks, accepted in shown(target, 12) if masks]
+    assert [masks for masks, _ in found] == [[0], [1], [0], [None], [0], [1]]
+    if not ahead:
+        assert [accepted["a"] for _, accepted in found] == [1, 2, 1, 1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"grammar_steps": 1}, "grammar_steps"),
+        ({"grammar_fails": True}, "grammar_fails"),
+    ],
+)
+def test_with_sessions_grammars_are_compiled_at_once(changes, path):
+    request = Request(id="a", arrival=0, prompt=(("a", 4),), max_tokens=2, **changes)
+    config = CONFIG | {"streaming_inputs": True}
+    assert [field for field, _ in unsupported(request, config)] == [path]
+    assert [*unsupported(request, CONFIG)] == []
+
+
+def test_the_grammar_of_a_turn_needs_structured_outputs():
+    turns = (Turn(prompt=(("b", 3),), max_tokens=2, grammar_ends=1),)
+    request = Request(id="a", arrival=0, prompt=(("a", 4),), max_tokens=2, turns=turns)
+    assert [field for field, _ in unsupported(request, {"streaming_inputs": True})] == ["turns"]
+
+
+def test_in_a_pipeline_without_asynchronous_scheduling_no_mask_waits():
+    target = started(pipeline_parallel_size=3)
+    add(target)
+    assert [masks["a"] for masks, _ in shown(target, 10) if masks] == [[0], [1], [2], [3]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "first"),
+    [
+        ({"pipeline_parallel_size": 3}, [0, 3, 6]),
+        ({"pipeline_parallel_size": 2, "use_v2_model_runner": True}, [0, 2, 4, 6]),
+    ],
+)
+def test_with_more_than_two_steps_in_flight_a_request_waits_for_its_token(changes, first):
+    target = started(**AHEAD, **changes)
+    add(target)
+    add(target, "b", grammar_ends=None, max_tokens=9)
+    seen = [target.step()["step"] for _ in range(7)]
+    assert [n for n, step in enumerate(seen) if "a" in step["scheduled"]] == first
+    assert [step["masks"]["a"] for step in seen if step["masks"]] == [
+        [n] for n in range(len(first))
+    ]

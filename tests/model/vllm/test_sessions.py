@@ -166,7 +166,6 @@ def test_a_session_whose_turn_ends_after_its_preemption_goes_to_the_end_of_the_q
         {"pipeline_parallel_size": 2, "async_scheduling": True},
         {"max_num_encoder_input_tokens": 8, "encoder_cache_size": 8},
         {"kv_groups": [{"kind": "full"}, {"kind": "sliding_window", "window": 5}]},
-        {"structured_outputs": True},
         {"policy": "priority"},
     ],
 )

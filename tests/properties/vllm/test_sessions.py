@@ -12,7 +12,7 @@ from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
 from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Hooks, Search, SearchOptions
-from schedproof.properties.shrinking.shrink import shrink
+from schedproof.properties.shrinking.shrink import shrink, simpler_requests
 from schedproof.spec.catalogue import load
 
 SMALL = {"block_size": 4, "max_num_seqs": 2, "max_num_batched_tokens": 16, "max_model_len": 32}
@@ -153,3 +153,25 @@ def test_a_turn_that_generates_more_than_it_may_is_refused():
     with pytest.raises(FileError) as error:
         scenario_of(json.loads(scenario_json(run)), "f")
     assert "$.requests[0].turns[0].output_len: 3 is more than max_tokens (2)" in str(error.value)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("revision", ["documented", "0.30", "0.33"])
+def test_the_model_keeps_every_rule_if_turns_have_grammars(revision, ahead):
+    runs = (
+        replace(session("a", turn("b", 3, grammar_ends=1), turn("c", None)), grammar_begins=1),
+        session("d", turn("e", None, grammar_ends=9), turn("f", grammar_ends=2)),
+        replace(session("z"), grammar_ends=9),
+    )
+    keys = {"structured_outputs": True, "async_scheduling": ahead}
+    outcome = judged(scenario(*runs, revision=revision, **keys))
+    assert (outcome.broken, outcome.finished) == ([], True)
+    assert {"V1-R45", "V1-R59", "V1-R64"} <= outcome.exercised.keys()
+
+
+def test_the_grammar_of_a_turn_is_written_and_shrunk_away():
+    keys = {"structured_outputs": True}
+    run = scenario(session("a", turn("b", grammar_ends=2)), **keys)
+    assert scenario_of(json.loads(scenario_json(run)), "file") == run
+    smaller = [*simpler_requests(run.requests[0], 4)]
+    assert replace(run.requests[0], turns=(turn("b"),)) in smaller

@@ -23,7 +23,12 @@ def checked(*turns):
 def client(*turns):
     """A session, and the list of what it has sent."""
     sent = []
-    sending = Sending(lambda name, turn: len(turn.prompt), lambda name: "end", sent.append)
+    sending = Sending(
+        lambda name, turn: len(turn.prompt),
+        lambda name: "end",
+        sent.append,
+        begins=lambda name: None,
+    )
     sessions = Sessions(sending)
     request = checked(*turns)
     sessions.begin("a", request.output, request.turns)

@@ -1,5 +1,8 @@
 """The rules about what a grammar allows, by example."""
 
+from schedproof.model.scenario import Turn
+from schedproof.properties.vllm.history import sessions
+from schedproof.properties.vllm.history.run import Coming, state_of
 from schedproof.properties.vllm.predicates import grammars
 
 from .build import book, ran, request
@@ -76,6 +79,7 @@ def test_with_a_token_in_flight_the_mask_is_made_after_it():
     request = decoding(emitted=2, tokens_in_flight=1)
     request.computed = 8
     run = book(request, running="a", **AHEAD)
+    run.system_state = state_of(run)._replace(flights=({"a": Coming(2)},))
     assert broken(run, step({"a": (3,)})) == {}
     assert "V1-R64" in broken(run, step({"a": (2,)}))
     assert broken(run, step({}, finished={"a": "length"})) == {}
@@ -93,3 +97,45 @@ def test_drafts_that_do_not_fit_are_verified():
 def test_what_is_not_shown_is_not_judged():
     run = book(decoding(), running="a", **KEYS)
     assert broken(run, step(None)) == {}
+
+
+def test_the_reasoning_is_not_constrained_and_does_not_advance_the_grammar():
+    run = book(decoding(grammar_begins=3), running="a", **KEYS)
+    assert broken(run, step({"a": (None,)}, grammars={"a": 0})) == {}
+    found = broken(run, step({"a": (2,)}, grammars={"a": 1}))
+    assert (
+        found["V1-R59"]
+        == "a has 3 tokens, of which 3 are reasoning, but its grammar has accepted 1"
+    )
+    assert found["V1-R64"].endswith("instead of every token")
+    run = book(decoding(grammar_begins=2), running="a", **KEYS)
+    assert broken(run, step({"a": (2,)}, grammars={"a": 1})) == {}
+    assert "V1-R64" in broken(run, step({"a": (None,)}, grammars={"a": 1}))
+
+
+def test_a_mask_is_made_although_another_token_is_in_flight():
+    three = {**AHEAD, "pipeline_parallel_size": 3}
+    request = decoding(emitted=2, tokens_in_flight=1)
+    request.computed = 8
+    run = book(request, running="a", **three)
+    state = state_of(run)
+    run.system_state = state._replace(flights=({"b": None}, {"a": Coming(2)}))
+    assert "V1-R64" in broken(run, step({"a": (2,)}, emitted=0))
+
+
+def test_a_token_that_is_dropped_at_the_end_of_a_turn_needs_no_mask():
+    turns = (Turn(prompt=(("b", 3),), max_tokens=2),)
+    request = decoding(emitted=7, tokens_in_flight=1, turns=turns)
+    request.computed = 13
+    run = book(request, running="a", **AHEAD, streaming_inputs=True)
+    assert broken(run, step({})) == {}
+
+
+def test_a_turn_has_a_grammar_of_its_own():
+    turns = (Turn(prompt=(("b", 3),), max_tokens=2, grammar_ends=5),)
+    request = decoding(emitted=8, turns=turns, grammar_begins=1, grammar_ends=2)
+    sessions.step([request], 0)
+    assert (request.grammar_begins, request.grammar_ends) == (0, 5)
+    request.turns, request.emitted = (Turn(prompt=(("b", 3),), max_tokens=2),), 2
+    sessions.step([request], 1)
+    assert not request.arrived_blocked
