@@ -19,6 +19,7 @@ from ...model.observation import Step
 from ...model.pool import Content, prefix
 from .content import known_tokens
 from .features import Run
+from .per_step_cache import once
 from .request_history import RequestHistory
 
 # The states of a copy of some content: every kind of index finds it; some kinds find it; it may
@@ -54,8 +55,8 @@ class KeptPrefixes:
         """Return how many tokens a request that starts in this step must find. They are in whole
         blocks of its prompt, and its last token is not among them. With `among`, only these blocks
         count."""
-        others = (table for name, table in self._handed_out(history, step) if name != request.id)
-        taken = {number for table in others for number in table}
+        receivers = self.receivers(history, step)
+        alone = {request.id}
         unseen = self._something_unseen(history, step, but=request.id)
         still = _held_before_and_after(history, step) if unseen else self.holds.keys()
         still = still if among is None else still & among
@@ -66,7 +67,9 @@ class KeptPrefixes:
             states = set(copies.values())
             if SURE not in states or MAYBE_GONE in states:
                 break
-            if not taken.isdisjoint(copies) or not copies.keys() <= still:
+            if any(receivers.get(copy, alone) - alone for copy in copies):
+                break
+            if not copies.keys() <= still:
                 break
             longest = blocks * self.block_size
         return longest
@@ -129,6 +132,16 @@ class KeptPrefixes:
             for number, content in decisions.pop(0) if decisions and name in completing else ():
                 if self.holds.get(number) == content:
                     self.places[content][number] = SURE
+
+    @staticmethod
+    @once
+    def receivers(history: Run, step: Step) -> Mapping[int, Set[str]]:
+        """Map each block that was handed out in this step to the requests that received it."""
+        receivers: dict[int, set[str]] = {}
+        for name, table in history.kept._handed_out(history, step):
+            for number in table:
+                receivers.setdefault(number, set()).add(name)
+        return receivers
 
     def _handed_out(self, history: Run, step: Step) -> Iterable[tuple[str, tuple[int, ...]]]:
         """Yield, for each request, the blocks that it received in this step, without hits."""
