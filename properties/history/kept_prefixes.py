@@ -58,7 +58,7 @@ class KeptPrefixes:
         receivers = self.receivers(history, step)
         alone = {request.id}
         unseen = self._something_unseen(history, step, but=request.id)
-        still = _held_before_and_after(history, step) if unseen else self.holds.keys()
+        still = _cannot_be_unseen(history, step) if unseen else self.holds.keys()
         still = still if among is None else still & among
         longest = 0
         for blocks in range(1, min(request.prompt, request.num_tokens - 1) // self.block_size + 1):
@@ -79,7 +79,7 @@ class KeptPrefixes:
         for _, table in self._handed_out(history, step):
             self._drop(table)
         if self._something_unseen(history, step):
-            still = _held_before_and_after(history, step)
+            still = _cannot_be_unseen(history, step)
             for number in self._firm - still:
                 self.places[self.holds[number]][number] = MAYBE_GONE
             self._firm &= still
@@ -176,7 +176,9 @@ class KeptPrefixes:
         Such a request left in this step, or was preempted after it was scheduled."""
         before, shown = _before(history), step.blocks or {}
         known = "any" if "order" in history.config else "fcfs"
-        if step.preempted and history.config.get("policy", known) != "fcfs":
+        if history.config.get("policy", known) != "fcfs" and any(
+            self._may_have_grown(history, name) for name in step.preempted or ()
+        ):
             return True
         for name, tokens in step.scheduled.items():
             request = history.live.get(name)
@@ -190,6 +192,15 @@ class KeptPrefixes:
             if -(-(slots + 1) // self.block_size) > len(before.get(name, ())):
                 return True
         return False
+
+    def _may_have_grown(self, history: Run, victim: str) -> bool:
+        """Return whether a preempted request may have received a block before it lost all. It has
+        not if the blocks that it held were enough for its next tokens."""
+        request, held = history.live.get(victim), len(_before(history).get(victim, ()))
+        if request is None or not held or history.config.get("num_speculative_tokens"):
+            return True
+        slots = history.features.slots(history.config, request.num_tokens + 1)
+        return slots > held * self.block_size
 
     def _publish(self, number: int, content: Content, state: int) -> None:
         if self.holds.get(number) != content:
@@ -226,8 +237,14 @@ def _before(history: Run) -> Mapping[str, Any]:
     return (history.last.blocks or {}) if history.last is not None else {}
 
 
-def _held_before_and_after(history: Run, step: Step) -> set[int]:
-    """Return the blocks that requests hold both before and after the step. A request that the step
-    does not show cannot have received these."""
+def _cannot_be_unseen(history: Run, step: Step) -> set[int]:
+    """Return the blocks that a request which the step does not show cannot have received: those
+    that requests hold both before and after the step, and, if each decision completes before the
+    next one, those of requests that computed something and left only after that."""
+    before = _before(history)
     after = {number for table in (step.blocks or {}).values() for number in table}
-    return after & {number for table in _before(history).values() for number in table}
+    still = after & {number for table in before.values() for number in table}
+    if history.features.depth(history.config) == 1:
+        for name in step.scheduled.keys() - (step.preempted or ()) - history.aborts_inside:
+            still.update(before.get(name, ()))
+    return still
