@@ -71,6 +71,11 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         **{"max_model_len": (16_384,), "num_blocks": (6000, 1100)},
         "enable_chunked_prefill": (False, True),
     },
+    "sharers": {
+        **{"max_num_seqs": (512, 1024), "max_num_batched_tokens": (1024, 8192)},
+        **{"max_model_len": (512,), "num_blocks": (2000, 600), "enable_prefix_caching": (True,)},
+        **{"order": ("fcfs", "any", "any"), "order_by_priority": (False, True, True)},
+    },
 }
 KEYS = (
     *("block_size", "num_blocks", "max_num_seqs", "max_num_batched_tokens", "max_model_len"),

@@ -19,6 +19,7 @@ from ...model.observation import Step
 from ...model.pool import Content, prefix
 from .content import known_tokens
 from .features import Run
+from .per_step_cache import once
 from .request_history import RequestHistory
 
 # The states of a copy of some content: every kind of index finds it; some kinds find it; it may
@@ -54,10 +55,10 @@ class KeptPrefixes:
         """Return how many tokens a request that starts in this step must find. They are in whole
         blocks of its prompt, and its last token is not among them. With `among`, only these blocks
         count."""
-        others = (table for name, table in self._handed_out(history, step) if name != request.id)
-        taken = {number for table in others for number in table}
+        receivers = self.receivers(history, step)
+        alone = {request.id}
         unseen = self._something_unseen(history, step, but=request.id)
-        still = _held_before_and_after(history, step) if unseen else self.holds.keys()
+        still = _cannot_be_unseen(history, step) if unseen else self.holds.keys()
         still = still if among is None else still & among
         longest = 0
         for blocks in range(1, min(request.prompt, request.num_tokens - 1) // self.block_size + 1):
@@ -66,7 +67,9 @@ class KeptPrefixes:
             states = set(copies.values())
             if SURE not in states or MAYBE_GONE in states:
                 break
-            if not taken.isdisjoint(copies) or not copies.keys() <= still:
+            if any(receivers.get(copy, alone) - alone for copy in copies):
+                break
+            if not copies.keys() <= still:
                 break
             longest = blocks * self.block_size
         return longest
@@ -76,7 +79,7 @@ class KeptPrefixes:
         for _, table in self._handed_out(history, step):
             self._drop(table)
         if self._something_unseen(history, step):
-            still = _held_before_and_after(history, step)
+            still = _cannot_be_unseen(history, step)
             for number in self._firm - still:
                 self.places[self.holds[number]][number] = MAYBE_GONE
             self._firm &= still
@@ -130,6 +133,16 @@ class KeptPrefixes:
                 if self.holds.get(number) == content:
                     self.places[content][number] = SURE
 
+    @staticmethod
+    @once
+    def receivers(history: Run, step: Step) -> Mapping[int, Set[str]]:
+        """Map each block that was handed out in this step to the requests that received it."""
+        receivers: dict[int, set[str]] = {}
+        for name, table in history.kept._handed_out(history, step):
+            for number in table:
+                receivers.setdefault(number, set()).add(name)
+        return receivers
+
     def _handed_out(self, history: Run, step: Step) -> Iterable[tuple[str, tuple[int, ...]]]:
         """Yield, for each request, the blocks that it received in this step, without hits."""
         before = _before(history)
@@ -163,7 +176,9 @@ class KeptPrefixes:
         Such a request left in this step, or was preempted after it was scheduled."""
         before, shown = _before(history), step.blocks or {}
         known = "any" if "order" in history.config else "fcfs"
-        if step.preempted and history.config.get("policy", known) != "fcfs":
+        if history.config.get("policy", known) != "fcfs" and any(
+            self._may_have_grown(history, name) for name in step.preempted or ()
+        ):
             return True
         for name, tokens in step.scheduled.items():
             request = history.live.get(name)
@@ -177,6 +192,15 @@ class KeptPrefixes:
             if -(-(slots + 1) // self.block_size) > len(before.get(name, ())):
                 return True
         return False
+
+    def _may_have_grown(self, history: Run, victim: str) -> bool:
+        """Return whether a preempted request may have received a block before it lost all. It has
+        not if the blocks that it held were enough for its next tokens."""
+        request, held = history.live.get(victim), len(_before(history).get(victim, ()))
+        if request is None or not held or history.config.get("num_speculative_tokens"):
+            return True
+        slots = history.features.slots(history.config, request.num_tokens + 1)
+        return slots > held * self.block_size
 
     def _publish(self, number: int, content: Content, state: int) -> None:
         if self.holds.get(number) != content:
@@ -213,8 +237,14 @@ def _before(history: Run) -> Mapping[str, Any]:
     return (history.last.blocks or {}) if history.last is not None else {}
 
 
-def _held_before_and_after(history: Run, step: Step) -> set[int]:
-    """Return the blocks that requests hold both before and after the step. A request that the step
-    does not show cannot have received these."""
+def _cannot_be_unseen(history: Run, step: Step) -> set[int]:
+    """Return the blocks that a request which the step does not show cannot have received: those
+    that requests hold both before and after the step, and, if each decision completes before the
+    next one, those of requests that computed something and left only after that."""
+    before = _before(history)
     after = {number for table in (step.blocks or {}).values() for number in table}
-    return after & {number for table in _before(history).values() for number in table}
+    still = after & {number for table in before.values() for number in table}
+    if history.features.depth(history.config) == 1:
+        for name in step.scheduled.keys() - (step.preempted or ()) - history.aborts_inside:
+            still.update(before.get(name, ()))
+    return still

@@ -403,14 +403,15 @@ class RunHistory(Generic[R]):
         any request, itself included, has computed by the end of the step."""
         tokens = 0
         for other in self.kin(account):
+            shared = in_common(account, other)
+            if shared <= tokens:
+                continue  # whatever it has computed, it has no more in common
             computed = other.max_computed
             if other is not account:
                 unseen = not other.started and self.hit_now(step, other) is None
                 whole = unseen and other.id in step.scheduled
                 computed = other.num_tokens if whole else self.reached(step, other)
-            if computed:
-                shared = in_common(account, other)
-                tokens = max(tokens, min(shared, computed))
+            tokens = max(tokens, min(shared, computed))
         return tokens
 
     def _sort_members(self, step: Step) -> None:

@@ -43,6 +43,10 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     },
     "brim": {**_PUBLISHED, "num_blocks": (40, 64)},
     "wide": {**_PUBLISHED, "num_blocks": (6000, 1500)},
+    "sharers": {
+        **{"max_num_seqs": (0, 512), "max_num_batched_tokens": (8192, 2048)},
+        **{"num_blocks": (2000, 600), "enable_prefix_caching": (True,)},
+    },
 }
 # A cap of 1 is rare, since then no two requests share a batch; 0 means no cap.
 MAX_IN_A_BATCH = (4, 3, 0, 5, 2, 6, 0, 4, 3, 1)

@@ -49,6 +49,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     },
     "brim": {**_PUBLISHED, "num_blocks": (40, 64)},
     "wide": {**_PUBLISHED, "num_blocks": (6000, 1500)},
+    "sharers": {**_PUBLISHED, "num_blocks": (2000, 600)},
 }
 MAX_RUNNING = (4, 3, 6, 2, 5, 1)
 # How many tokens a request may generate at the published block size: a run must end within seconds.

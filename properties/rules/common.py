@@ -294,8 +294,11 @@ def hit_never_computed(history: RunHistory[Any], step: Step) -> str | None:
     for own, hit in first_hits(history, step):
         if hit <= 0:
             continue
-        kin = history.kin(own)
-        known = max((computed_of(history, step, own, other) for other in kin), default=0)
+        known = 0
+        for other in history.kin(own):
+            known = max(known, computed_of(history, step, own, other))
+            if hit <= known:
+                break
         if hit > known and hit > loaded_now(history, step).get(own.id, 0):
             since = " and can still be in a block" if history.forgotten else ""
             limit = f"of which only {known} were" if known else "none of which were"

@@ -40,7 +40,10 @@ class Shape(NamedTuple):
         aborted: percentage of requests that are aborted.
         long_prompts: one in `long_prompts` prompts is a quarter to three quarters as long as the
             largest length, and its answer is not cut short; 0 means none.
-        common: percentage of prompts that begin like the first prompt, which is then the longest.
+        common: percentage of prompts that begin like the first prompt, which is then the longest;
+            with 100, all of them begin with the whole of it, and it comes before the others.
+        together: percentage of answers that are one token shorter than the previous one, so that
+            both end in the same step if a step admits one request.
         patience: the largest number of steps before a request is aborted; 0 means one step for each
             token of its output.
         unused: the number of tokens by which max_tokens exceeds the output, in half of the
@@ -63,6 +66,7 @@ class Shape(NamedTuple):
     aborted: int = 5
     long_prompts: int = 0
     common: int = 0
+    together: int = 0
     patience: int = 0
     sixteenths: bool = False
     unused: Range = (0, 0)
@@ -100,6 +104,17 @@ SHAPES: Mapping[str, Shape] = {
     ),
     "brim": Shape(
         *((36, 72), (9, 18), (24, 36), (1, 1), (3, 12)), shared=0, aborted=0, fills_pool=True
+    ),
+    "sharers": Shape(
+        *((350, 430), (310, 330), (2, 8), (1, 32), (5, 9)), aborted=0, common=100, sixteenths=True
+    ),
+    # As `sharers`, where a step admits one request: all answers are longer than the filling takes.
+    "joiners": Shape(
+        *((40, 64), (31, 48), (2, 90), (1, 32), (80, 120)),
+        aborted=1,
+        common=100,
+        together=85,
+        sixteenths=True,
     ),
 }
 POOL = 64  # blocks, for a target that names no pool
@@ -191,7 +206,8 @@ class _Requests:
     def all(self, run: int) -> tuple[Request, ...]:
         draw, shape = self._draw, self._shape
         wanted = shape.requests[run] if run < 2 else draw.randint(*shape.requests)
-        step, bursts, left_in_burst = 0, 1, self._burst()
+        step, bursts = 0, 1
+        left_in_burst = 1 if shape.common == 100 else self._burst()
         for number in range(wanted):
             if left_in_burst == 0:
                 step += draw.randint(*shape.gap)
@@ -225,14 +241,16 @@ class _Requests:
         length = self._long_prompt(in_largest) if is_long else draw.randint(*shape.prompt)
         if shape.fills_pool:
             length = self._lengths.pop()
-        if shape.sixteenths:
-            length = max(length * self._config["block_size"] // 16, 1)
+        length = self._in_tokens(length)
         prompt = self._long_content(name, length) if is_long else self._prompt(name, length)
         output = 3 if is_long else draw.randint(*shape.output)
         if in_largest and not self._made:
             output = max(output, shape.longest_answer)
+        together = bool(self._made and shape.together) and draw.randrange(100) < shape.together
+        if together:
+            output = max(self._made[-1].tokens_to_emit - 1, 1)
         early = max(output - 1, 1), draw.randint(1, output)
-        whole = is_long or not self._made or shape.fills_pool
+        whole = is_long or not self._made or shape.fills_pool or shape.common == 100
         stops = output if whole else draw.choice((output, output, output, *early))
         drawn = self._generators.fitted(self._config, prompt, None)
         prioritized = has_priorities(self._generators, self._config)
@@ -256,6 +274,11 @@ class _Requests:
             abort_inside=gives_up and draw.random() < 0.5,
             accepted=tuple(draw.randint(0, drafts) for _ in range(verifications)),
         )
+
+    def _in_tokens(self, length: int) -> int:
+        if self._shape.sixteenths:
+            return max(length * self._config["block_size"] // 16, 1)
+        return length
 
     def _long_prompt(self, in_largest: bool) -> int:
         length = self._draw.randint(self._longest // 4, self._longest * 3 // 4)
@@ -283,7 +306,7 @@ class _Requests:
         draw, block = self._draw, self._config["block_size"]
         common = self._shape.common
         if common and not self._made:
-            length = self._shape.prompt[1]
+            length = self._in_tokens(self._shape.prompt[1])
         length = max(min(length, self._longest - 1), 1)
         if not self._made or draw.randrange(100) >= max(self._shape.shared, common):
             return ((name, length),)
@@ -294,7 +317,7 @@ class _Requests:
         cut = draw.choice((other.prompt_len, block * draw.randint(1, 4), draw.randint(1, length)))
         # Use few streams, so that identical blocks follow different beginnings.
         behind = draw.choice((name, draw.choice(self._made[:2]).prompt[0][0]))
-        cut = min(cut, length)
+        cut = min(other.prompt_len if common == 100 else cut, length)
         cut -= cut % block if behind != name and cut > block else 0
         begin = prefix(whole, cut)
         rest = length - sum(tokens for _, tokens in begin)

@@ -212,6 +212,11 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         **{"max_model_len": (16_384,), "num_blocks": (6000, 1100)},
         "long_prefill_token_threshold": (3072, 0),
     },
+    "sharers": {
+        **{"max_num_seqs": (512, 1024), "max_num_batched_tokens": (1024, 8192)},
+        **{"max_model_len": (512,), "num_blocks": (2000, 600), "policy": ("priority", "fcfs")},
+        "enable_prefix_caching": (True,),
+    },
 }
 MAX_RUNNING = (4, 3, 6, 5, 2, 6, 5, 4, 3, 1)  # one request alone is never preempted
 # Few values, so that many are equal, and a time stamp in milliseconds, which needs 41 bits.

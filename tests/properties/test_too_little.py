@@ -60,6 +60,12 @@ def test_what_was_computed_in_the_last_step_of_a_request_must_be_found_too():
     assert broken("spyre", "SPY-R63", "forget_at_end.json", does) == ({"SPY-R63"}, set())
 
 
+@pytest.mark.parametrize(("system", "rule"), [("vllm", "V1CP-R36"), ("generic", "GEN-R11")])
+def test_a_block_taken_in_the_last_step_leaves_the_others_to_be_found(system, rule):
+    does, file = "a request that takes a block in its last step", f"{system[0]}_block_at_end.json"
+    assert broken(system, rule, file, does) == ({rule}, set())
+
+
 def test_a_block_held_ahead_of_need_is_named():
     found = broken("spyre", "SPY-R02", "extra_block.json", "holds a block before it is needed")
     assert found == ({"SPY-R02"}, set())

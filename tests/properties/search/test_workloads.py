@@ -136,6 +136,29 @@ def test_a_full_batch_shares_blocks_more_often_than_five_bits_can_count(system):
     assert running > 250
 
 
+@pytest.mark.parametrize(
+    ("system", "shape", "most"),
+    [
+        *((system, "sharers", 256) for system in SYSTEMS if system != "spyre"),
+        ("spyre", "joiners", 31),
+    ],
+)
+def test_more_requests_share_a_block_than_few_bits_can_count(system, shape, most):
+    for scenario in runs(system, shape, 2):
+        sharers, together = 0, 0
+
+        def watch(_, step):
+            nonlocal sharers, together
+            counts = Counter(block for table in step.blocks.values() for block in {*table})
+            sharers = max([sharers, *counts.values()])
+            together = max(together, len(step.finished))
+
+        replay(ModelTarget(), scenario, [], watch)
+        assert sharers > most
+        assert together > 1
+        assert scenario.requests[-1].arrival > scenario.requests[0].arrival
+
+
 def test_nano_vllm_preempts_several_sequences_in_a_step_and_one_several_times():
     [crowd] = runs("nano_vllm", "crowd")
     again, together = Counter(), []
