@@ -8,7 +8,7 @@ order, for any number of requests.
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import z3
 
@@ -25,7 +25,16 @@ from .symbolic_admission import length
 
 # The numbers of requests that decode, and that are paused, before a step.
 BATCHES = ((1, 0), (2, 0), (3, 0), (0, 1), (1, 1), (2, 1), (0, 2), (1, 2), (0, 3))
-PRIORITIES = {"": False, "_long": True}  # whether long outputs have priority
+
+
+class Priority(NamedTuple):
+    """Which outputs go first, and the ending of the names of lemmas about this order."""
+
+    outputs: str
+    ending: str
+
+
+SHORT, LONG = PRIORITIES = Priority("short", ""), Priority("long", "_long")
 STEP = ("spyre.release_2_5_2.pause_and_resume", "spyre.release_2_5_2.fairness_order")
 
 
@@ -42,7 +51,7 @@ def obligations(block: int | None = None) -> list[Obligation]:
             for paused in (1, 2)
             for priority in PRIORITIES
         ),
-        *(code_starts_newcomer_behind_paused(1, paused, "") for paused in (0, 1)),
+        *(code_starts_newcomer_behind_paused(1, paused, SHORT) for paused in (0, 1)),
         code_keeps_lone_request(),
     ]
 
@@ -64,13 +73,13 @@ def _any_limit(run: SymbolicRun, lone_exceeds: int) -> Callable[[Any, Any], bool
 @lemma(
     "The first request in fairness order decodes. Paused requests stay ahead of those behind "
     "them, and decoding requests fall behind all paused ones (decoding: {decoding}, paused: "
-    "{paused}).",
+    "{paused}; {priority.outputs} outputs first).",
     *STEP,
     "spyre.release_2_5_2.settled",
-    name="step_keeps_fair_order_{decoding}_{paused}{priority}",
+    name="step_keeps_fair_order_{decoding}_{paused}{priority.ending}",
 )
 def step_keeps_fair_order(
-    decoding: int, paused: int, priority: str, lone_exceeds: int
+    decoding: int, paused: int, priority: Priority, lone_exceeds: int
 ) -> list[Any]:
     """Claim that a step keeps the order. With `lone_exceeds` set to 1, this is the lemma's guard, a
     variant that must fail: a request that is alone may exceed the limit."""
@@ -83,7 +92,7 @@ def step_keeps_fair_order(
     numbers.facts += [step >= 1 for step in steps[decoding:]]
 
     def code(run: SymbolicRun) -> Any:
-        config = config_of(BLOCK, long_output_priority=PRIORITIES[priority])
+        config = config_of(BLOCK, long_output_priority=priority is LONG)
         requests = tuple(
             make_request(
                 run,
@@ -132,12 +141,12 @@ def _run_without_blocks(config: SpyreConfig, state: State, decision: Any) -> Any
 
 @lemma(
     "A request that starts comes behind the paused requests, and finds a slot (running: {running}, "
-    "paused: {paused}).",
+    "paused: {paused}; {priority.outputs} outputs first).",
     "spyre.release_2_5_2.candidate",
-    name="code_starts_newcomer_behind_paused_{running}_{paused}{priority}",
+    name="code_starts_newcomer_behind_paused_{running}_{paused}{priority.ending}",
 )
 def code_starts_newcomer_behind_paused(
-    running: int, paused: int, priority: str, more: int
+    running: int, paused: int, priority: Priority, more: int
 ) -> list[Any]:
     """Claim that a newcomer joins behind the paused requests, and that it starts only after the
     last running request has left.
@@ -154,7 +163,7 @@ def code_starts_newcomer_behind_paused(
 
     def code(run: SymbolicRun) -> Any:
         config = config_of(
-            BLOCK, max_num_seqs=run.number(slots), long_output_priority=PRIORITIES[priority]
+            BLOCK, max_num_seqs=run.number(slots), long_output_priority=priority is LONG
         )
         requests = tuple(
             make_request(
