@@ -20,7 +20,6 @@ Drafts, steps in flight, connectors, encoders, additional KV groups and control 
 off.
 """
 
-from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,24 +40,20 @@ from .decision_lemmas import (
     Symbolic,
     completion_leaves_next_token,
     decision_keeps_first,
+    in_decisions,
     step_keeps_budget,
 )
 from .symbols import blocks, some
 
 BLOCK = 16  # tokens, unless the lemmas are about any size
 FEW = 3  # blocks; the code hands them out one by one
-POLICIES = ("fcfs", "priority")
 
 
 def budget(block: int | None) -> list[Obligation]:
     return [
         share_is_computed_as_in_lemmas(),
-        *(step_keeps_budget(policy, *size) for policy, size in product(POLICIES, SIZES)),
-        *(
-            completion_leaves_next_token(policy, *size)
-            for policy, size in product(POLICIES, SIZES)
-            if sum(size) <= 2
-        ),
+        *in_decisions(step_keeps_budget, SIZES),
+        *in_decisions(completion_leaves_next_token, (size for size in SIZES if sum(size) <= 2)),
         *(hit_leaves_last_token(block or BLOCK, known) for known in (1, 2)),
         hit_looks_up_each_block(symbols.block_of(block)),
     ]
@@ -72,11 +67,7 @@ def admission(block: int | None) -> list[Obligation]:
     ]
     door, *grows = never_preempted(block)
     # The scheduler asks for blocks for a request that runs alone, or for the first in line.
-    asks = (
-        decision_keeps_first(policy, *size)
-        for policy, size in product(POLICIES, SIZES)
-        if size[0] <= 1
-    )
+    asks = in_decisions(decision_keeps_first, (size for size in SIZES if size[0] <= 1))
     return [door, *admits, *grows, *_admits_if_none_run(block), *asks]
 
 
@@ -89,7 +80,7 @@ def progress(block: int | None) -> list[Obligation]:
     return [
         share_is_computed_as_in_lemmas(),
         door,
-        *(decision_keeps_first(policy, *size) for policy, size in product(POLICIES, SIZES)),
+        *in_decisions(decision_keeps_first, SIZES),
         *_admits_if_none_run(block),
         *grows,
     ]

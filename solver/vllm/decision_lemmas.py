@@ -5,7 +5,9 @@ and `capped` stand in for the model's functions that decide how much each reques
 `code_lemmas` compares the two.
 """
 
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import pairwise, product
 from typing import Any, NamedTuple, cast
 
 import z3
@@ -16,16 +18,18 @@ from ...model.vllm.config import VllmConfig
 from ...model.vllm.state import Sequence, State
 from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubs
 from ..smt.numbers import Numbers
-from ..smt.obligation import lemma
+from ..smt.obligation import Obligation, lemma
 from . import symbols
 from .symbols import some
 
+PREEMPTION = "vllm.scheduler.preempt"
 STEP = (
     "vllm.scheduler.schedule",
     "vllm.scheduler.advance_running",
     "vllm.scheduler.admit_waiting",
-    "vllm.scheduler.preempt",
+    PREEMPTION,
 )
+POLICIES = ("fcfs", "priority")
 # The numbers of running and of waiting requests in a decision of one to three requests.
 SIZES = tuple((runs, waits) for runs in range(4) for waits in range(4 - runs) if runs + waits)
 
@@ -199,6 +203,17 @@ def run_decision(policy: Any, running: int, waiting: int, then: Any = None) -> D
         ran.reverse()
     taken = list(paths(numbers, code))
     return Decided(numbers, requests, ran, budget, threshold, slots, chunks, taken)
+
+
+def in_decisions(
+    make: Callable[..., Obligation], sizes: Iterable[tuple[int, int]]
+) -> Iterator[Obligation]:
+    """Yield the lemma for both policies and for each of these numbers of requests. A lemma about
+    fewer than two running requests is not about preemption."""
+    for policy, size in product(POLICIES, sizes):
+        found = make(policy, *size)
+        code = tuple(name for name in found.code if size[0] > 1 or name != PREEMPTION)
+        yield replace(found, code=code)
 
 
 @lemma(
