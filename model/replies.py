@@ -172,7 +172,7 @@ def read_step(reply: Any, observes: frozenset[str]) -> Step:
         raise AdapterFault("step", f"step is {_text(seen)}; valid: the step observation", "")
     if missing := _missing(seen, observes):
         raise AdapterFault(
-            "step", f"the step lacks the field {min(missing)}, which observes lists", ""
+            "step", f"the step lacks the field {min(missing)}, although observes lists it", ""
         )
     try:
         step = msgspec.convert(seen, Step)

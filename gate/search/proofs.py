@@ -167,8 +167,8 @@ def print_certificate(say: Say, lemmas: Sequence[Discharged], folder: Path) -> i
     proofs = [second.holes for _, second in answers if second.holes is not None]
     say(
         f"certificate: {folder}: cvc5 agrees on {len(agree)} of {len(answers)} lemmas and "
-        f"their guards; {len(proofs)} proofs in Alethe, {sum(holes > 0 for holes in proofs)} "
-        "with holes, which no other program has checked"
+        f"their guards; {len(proofs)} proofs in Alethe ({sum(holes > 0 for holes in proofs)} "
+        "with holes), not checked by any other program"
     )
     left = [lemma.name for lemma, second in answers if "unknown" in (second.claim, second.guard)]
     if left:

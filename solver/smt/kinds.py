@@ -187,8 +187,8 @@ def result_of(operator: ast.operator, left: Kind, right: Kind) -> Kind:
 
 
 def items_added(left: Kind, right: Kind) -> int:
-    """Return by how many items a sum may shift a list: by those of a tuple in it, and by one more
-    because a list that is added to itself has each item twice."""
+    """Return by how many items a sum may shift a list. Each item of a tuple in the sum counts, and
+    one more, because a list that is added to itself has each item twice."""
     rows = [kind for kind in (left, right) if kind.name == "row"]
     return sum(len(kind.of) for kind in rows) + (bool(rows) or left.name == "many")
 

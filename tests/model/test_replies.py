@@ -184,7 +184,9 @@ def test_a_reply_without_a_step_is_a_broken_target(reply):
 
 
 def test_of_several_missing_fields_the_first_is_named():
-    with pytest.raises(TargetBroken, match="the step lacks the field blocks, which observes lists"):
+    with pytest.raises(
+        TargetBroken, match="the step lacks the field blocks, although observes lists it"
+    ):
         read_step({"ok": True, "step": IDLE}, PLAIN | {"waiting", "blocks", "running"})
 
 

@@ -1,7 +1,7 @@
 """Can every long command be killed at any moment?
 
-Sends SIGKILL at random moments. It must leave no half-written file and no process behind, and the
-next run must be able to go on:
+Sends SIGKILL at random moments. The command must leave no half-written file and no process behind,
+and its next run must be able to go on:
 
     make tool NAME=hostile.kills OPTIONS="--only campaign --kills 50"
 """

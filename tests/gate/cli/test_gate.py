@@ -37,11 +37,11 @@ def published(folder, monkeypatch):
     ("name", "says"),
     [
         ("Garbage", "more than one reply: 'Loading model"),
-        ("Missing", "the step lacks the field waiting, which observes lists"),
+        ("Missing", "the step lacks the field waiting, although observes lists it"),
         ("NoOk", 'not an object with "ok" true or false'),
         ("IdleAndBusy", "kind idle with 1 requests scheduled"),
         ("WrongType", "Expected `int | null`, got `str`"),
-        ("LateGarbage", "the step lacks the field waiting, which observes lists"),
+        ("LateGarbage", "the step lacks the field waiting, although observes lists it"),
     ],
 )
 def test_a_broken_target_is_neither_a_pass_nor_a_broken_rule(name, says, run, toy):

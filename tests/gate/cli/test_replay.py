@@ -164,7 +164,8 @@ def test_a_replay_on_a_broken_target_is_exit_3(run, toy):
     result = run("replay", written("s.json"), "--target", toy("Missing"))
     assert result.code == 3
     assert result.err == (
-        "schedproof: ADAPTER: at 'step' the step lacks the field waiting, which observes lists\n"
+        "schedproof: ADAPTER: at 'step' the step lacks the field waiting, although observes "
+        "lists it\n"
     )
 
 

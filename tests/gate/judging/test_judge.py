@@ -367,7 +367,7 @@ def test_a_fault_after_a_finding_keeps_the_finding(gate):
 
     verdict = judge(gate(Both(), "ALL-R03"))
     assert verdict.exit_code == 1
-    assert "the step lacks the field running, which observes lists" in (verdict.fault or "")
+    assert "the step lacks the field running, although observes lists it" in (verdict.fault or "")
     assert [finding.scale for finding in verdict.findings] == ["small"]
 
 

@@ -106,7 +106,7 @@ def test_what_a_worker_drops_is_the_request_that_had_the_id_before():
         ("waiting", [["a"]], "Expected `str`, got `array` - at `$.waiting[0]`"),
         ("sent", [1], "Expected `object | null`, got `array` - at `$.sent`"),
         ("sent", {"computed": {}, "dropped": 5}, "got `int` - at `$.sent.dropped`"),
-        ("sent", None, "the step lacks the field sent, which observes lists"),
+        ("sent", None, "the step lacks the field sent, although observes lists it"),
     ],
 )
 def test_a_step_with_a_wrong_field_is_the_adapters_fault_although_ids_are_reused(
