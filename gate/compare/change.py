@@ -1,6 +1,7 @@
 """Judge a changed scheduler against its base. Report only the rules that the change breaks or
 repairs, and the decisions that differ."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -67,7 +68,7 @@ def changes_of(gate: GateContext) -> Mapping[str, Any]:
 def _decisions(gate: GateContext) -> list[Change]:
     options = gate.options
     assert options.base is not None
-    both = f"{options.replay_options_of(None)} --base {options.base.spec.text}"
+    both = f"{options.replay_options_of(None)} --base {shlex.quote(options.base.spec.text)}"
     if options.base.spec.is_base:
         both = f"{options.replay_options_of(None)} --against-base"
     return [
@@ -76,7 +77,7 @@ def _decisions(gate: GateContext) -> list[Change]:
             kept.path,
             kept.difference.step,
             output.unicode_text(kept.difference.message),
-            f"schedproof replay {kept.path}{both}",
+            f"schedproof replay {shlex.quote(kept.path)}{both}",
             kept.seen,
         )
         for kept in keep_differences(gate, MOST)
@@ -107,7 +108,7 @@ def _repaired_rules(gate: GateContext) -> list[Change]:
             continue
         path = write_scenario(scenario, options.out, f"repaired-{rule}")
         words = replay_options(options.base.spec, [rule], options.step_limit)
-        replay = f"schedproof replay {path}{words}"
+        replay = f"schedproof replay {shlex.quote(str(path))}{words}"
         message = output.unicode_text(broken.message)
         changes.append(Change(rule, str(path), broken.step, message, replay, runs))
     return changes

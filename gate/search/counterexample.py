@@ -1,6 +1,7 @@
 """Replay a counterexample that `schedproof search` found on the model. Shrink it, write it to a
 file and show it, and replay it on another target."""
 
+import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -129,5 +130,6 @@ def _elsewhere(
         return INCONCLUSIVE
     first = outcome.broken[0]
     output.say(console, f"{name} also breaks it, in step {first.step}: {first.message}")
-    output.say(console, f"  replay:   schedproof replay {path} --target {name} --rule {rule.id}")
+    words = shlex.join([str(path), "--target", name, "--rule", rule.id])
+    output.say(console, f"  replay:   schedproof replay {words}")
     return BROKEN

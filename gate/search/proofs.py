@@ -6,6 +6,7 @@ The lemmas are proven first. Then come counterexamples for the cases that the le
 import importlib.util
 import json
 import os
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -222,7 +223,7 @@ def _replay_run(say: Say, name: str, rule: str, scenario: Scenario, out: Path) -
     if not broken:
         say(f"  replayed on the model of {scenario.revision}: breaks no rule")
     path = write_scenario(scenario, out, broken[0].rule if broken else rule)
-    say(f"  replay:   schedproof replay {path}")
+    say(f"  replay:   schedproof replay {shlex.quote(str(path))}")
     return BROKEN if any(failure.rule == rule for failure in broken) else CONFORMS
 
 
@@ -234,7 +235,7 @@ def _compare_runs(say: Say, rule: str, pair: ScenarioPair, out: Path) -> int:
         path = write_scenario(scenario, out, rule)
         count = f"{counts[-1]} preemption{'s' * (counts[-1] != 1)}"
         say(f"  {key} {scenario.config[key]}: {count} on the model of {scenario.revision}")
-        say(f"  replay:   schedproof replay {path}")
+        say(f"  replay:   schedproof replay {shlex.quote(str(path))}")
     return BROKEN if counts[0] < counts[1] else INCONCLUSIVE
 
 

@@ -1,6 +1,7 @@
 """Search with Z3 for a counterexample to one of Spyre's volumetric rules, or prove the rule.
 Print results as they arrive."""
 
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -164,7 +165,8 @@ def run_own(search: VolumeSearch) -> int:
         code = FOUND if FOUND in codes else codes[1]
     if setting.block == 64:  # the lemmas about slack assume this block size
         _say_slack(search)
-    command = f"schedproof search {search.rule} --param formula={setting.formula}"
+    param = shlex.quote(f"formula={setting.formula}")
+    command = f"schedproof search {search.rule} --param {param}"
     for objective, of in (("overshoot", "the worst run"), ("waste", "the worst refusal")):
         search.say(f"{of}: {command} --maximize {objective}")
     return code
@@ -203,7 +205,7 @@ def _say_slack(search: VolumeSearch) -> None:
     elif tokens == 0:
         search.say("slack: none is needed; every lemma about the formula holds")
     else:
-        more = f"--param formula={with_slack(formula, tokens)}"
+        more = f"--param {shlex.quote(f'formula={with_slack(formula, tokens)}')}"
         search.say(
             f"slack: with {tokens} more tokens for every request, the lemmas about the formula "
             f"hold: {more}"
@@ -336,7 +338,8 @@ def _refusal(search: VolumeSearch, known: Known) -> int:
     )
     path = _write(search, scenario, "waste")
     for name in (search.setting.formula, "exact"):
-        search.say(f"  replay:   schedproof replay {path} --target model:{name}")
+        words = shlex.join([str(path), "--target", f"model:{name}"])
+        search.say(f"  replay:   schedproof replay {words}")
     return PROVEN
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -169,6 +170,21 @@ def test_each_kind_of_difference_is_one_entry_with_the_command_that_shows_it(aga
     assert decision.what == "bookkeeping: reserved_blocks"
     assert decision.runs > 1
     assert decision.replay == f"schedproof replay {decision.scenario} --target toy --base base"
+
+
+def test_the_commands_of_a_gate_with_a_base_can_be_copied_into_a_shell(against, tmp_path):
+    for change, base in ((ShowsMore(), Toy()), (Toy(), Ghosts())):
+        judged = against(change, base)
+        spec = TargetSpec("cmd:old --json", "command", command=("old", "--json"))
+        judged.options = dataclasses.replace(
+            judged.options, out=tmp_path / "my out", base=judged.options.base._replace(spec=spec)
+        )
+        verdict = judge(judged, changes_of)
+        commands = [shlex.split(found.replay) for found in verdict.decisions + verdict.repaired]
+        assert commands
+        for words in commands:
+            assert Path(words[2]).is_file()
+            assert "cmd:old --json" in words
 
 
 def test_the_first_difference_of_a_kind_is_an_event_at_once(against):
