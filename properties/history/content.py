@@ -39,16 +39,19 @@ def held_by_others(
     block: int,
     *,
     of_prompts: bool = False,
+    completed: bool = False,
 ) -> int:
     """Return how many of the first tokens of a request are in full blocks that another request has
     computed. The request's last token does not count.
 
-    With `of_prompts`, generated tokens do not count, since a cache may leave them out.
+    With `of_prompts`, generated tokens do not count, since a cache may leave them out. With
+    `completed`, only what decisions that have completed computed counts.
     """
     return max(
         (
             min(
                 in_common(request, other),
+                other.settled if completed else other.computed,
                 other.computed - other.tokens_in_flight,
                 other.prompt if of_prompts else other.computed,
                 request.num_tokens - 1,
@@ -72,6 +75,7 @@ def surely_shared(
     block: int,
     *,
     of_prompts: bool = False,
+    completed: bool = False,
 ) -> int:
     """Return how many shared tokens a request must find in any cache, even in one that keeps only
     one of two identical blocks.
@@ -87,7 +91,7 @@ def surely_shared(
     for other in requests:
         if other.max_computed and id(other) not in there and _has_filled(other, request, block):
             return 0
-    return held_by_others(request, holders, block, of_prompts=of_prompts)
+    return held_by_others(request, holders, block, of_prompts=of_prompts, completed=completed)
 
 
 def _has_filled(other: RequestHistory, request: RequestHistory, block: int) -> bool:

@@ -91,6 +91,12 @@ class RequestHistory:
         return 0
 
     @property
+    def settled(self) -> int:
+        """Return how many of the request's tokens were computed by decisions that have
+        completed."""
+        return self.computed
+
+    @property
     def tokens_loading(self) -> int:
         """Return the number of tokens that a connector is loading and that do not count as computed
         yet."""

@@ -41,6 +41,7 @@ def _broken(target, fault, file):
     [
         ("spyre", "SPY-R63", "drop_hash_on_free.json"),
         ("vllm", "V1CP-R36", "v_forget.json"),
+        ("vllm", "V1CP-R36", "v_forget_ahead.json"),
         ("nano_vllm", "NAN-R48", "nano_forget.json"),
         ("llmservingsim", "LSS-R35", "l_forget.json"),
     ],
@@ -64,6 +65,16 @@ def test_what_was_computed_in_the_last_step_of_a_request_must_be_found_too():
 def test_a_block_taken_in_the_last_step_leaves_the_others_to_be_found(system, rule):
     does, file = "a request that takes a block in its last step", f"{system[0]}_block_at_end.json"
     assert broken(system, rule, file, does) == ({rule}, set())
+
+
+def test_what_a_running_request_holds_must_be_found_while_its_next_token_is_in_flight():
+    found = broken("vllm", "V1-R08", "v_share_ahead.json", "with decisions ahead")
+    assert found == ({"V1-R08", "V1CP-R36"}, set())
+
+
+def test_an_encoder_without_inputs_does_not_excuse_a_wrong_order_after_a_reset():
+    does = "a reset puts the requests that ran in front in the opposite order"
+    assert broken("vllm", "V1-R37", "v_reset_encoder.json", does) == ({"V1-R37"}, set())
 
 
 def test_a_block_held_ahead_of_need_is_named():

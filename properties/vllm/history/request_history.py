@@ -121,8 +121,6 @@ class VllmRequestHistory(RequestHistory):
 
     @property
     def settled(self) -> int:
-        """Return how many of the request's tokens were computed by decisions that have
-        completed."""
         return self.begun[0] if self.begun else self.computed
 
     @property

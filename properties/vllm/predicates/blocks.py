@@ -163,32 +163,32 @@ def _shared_with_running(history: VllmRun, step: Step) -> dict[str, int]:
 
     The number is 0 for a request with a load, and if another KV group may lack some of these
     tokens. Blocks of a decision that has not completed do not count, since they might not be
-    published yet. With a drafter that has its own keys and values, the last block does not count
-    either, because it may be computed again.
+    published yet. With several decisions in flight, neither do those of a request that leaves in
+    this step, since it may leave before another starts. With a drafter that has its own keys and
+    values, the last block does not count either, because it may be computed again.
     """
     config, starting = history.config, admitted(history, step)
     shared = {request.id: 0 for request in starting}
     if not starting or not caches(config) or groups.further(config):
         return shared
-    there = [
-        other for other in kept(history, step) if not in_flight.is_still_computed(history, other)
-    ]
+    ahead = in_flight.depth(config) > 1
+    leaving = {*(step.finished or ()), *history.aborts_inside} if ahead else ()
+    there = [other for other in kept(history, step) if other.id not in leaving]
     for request in starting:
         if not request.tokens_loading:
             kin, block = history.kin(request), config["block_size"]
-            found = surely_shared(request, there, kin, block, of_prompts=True)
+            found = surely_shared(request, there, kin, block, of_prompts=True, completed=True)
             shared[request.id] = max(found - block, 0) if speculation.lookahead(config) else found
     return shared
 
 
 def _starting_plainly(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the starting requests, unless the configuration has any of these: several decisions in
-    flight, drafts, a connector, an encoder, or more than one KV group. Sessions between two turns
-    are left out, since they do not look up the cache."""
+    """Return the starting requests, unless the configuration has drafts, a connector, or more than
+    one KV group. Those with encoder inputs, and sessions between two turns, are left out."""
     config = history.config
     if groups.further(config):
         return []
-    if in_flight.depth(config) > 1 or loads.are_made(config) or speculation.most_ahead(config):
+    if loads.are_made(config) or speculation.most_ahead(config):
         return []
     starting = admitted(history, step)
     return [request for request in starting if not (request.inputs or request.tokens_loading)]

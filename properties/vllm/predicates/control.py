@@ -8,7 +8,7 @@ from ...history.content import in_common
 from ...history.run_history import RESETS, RESETS_OF_RUNNING, ControlEvent
 from ...rules.common import first_hits
 from ...rules.predicate import Predicate
-from ..history import encoder, in_flight
+from ..history import in_flight
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun, state_of
 from .decision import names, preempted, ran_before, waited_before, was_set_aside
@@ -97,12 +97,12 @@ def _made_wait(history: VllmRun) -> list[VllmRequestHistory]:
     """Return the requests that ran before the reset, in order of arrival.
 
     Return an empty list if other requests may be in front of them: under the priority policy, with
-    an encoder or several steps in flight, or if a request was set aside.
+    several steps in flight, or if a request has encoder inputs or was set aside.
     """
     config = history.config
-    if config["policy"] == "priority" or encoder.encodes(config) or in_flight.depth(config) > 1:
+    if config["policy"] == "priority" or in_flight.depth(config) > 1:
         return []
-    if any(was_set_aside(history, request) for request in history.live.values()):
+    if any(request.inputs or was_set_aside(history, request) for request in history.live.values()):
         return []
     event = next((event for event in history.events if event.kind in RESETS_OF_RUNNING), None)
     ran = (event.running or ()) if event is not None else ()
