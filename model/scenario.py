@@ -89,10 +89,11 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     Other features. `encoder_inputs`: the segments of the prompt, by number from 0, that an encoder
     computes before the model does. `cache_salt` and `lora`: requests with different salts or
-    adapters never share blocks, even for the same tokens. `grammar_steps`: the number of steps
-    after the request's arrival for which the grammar of its structured output is being compiled;
-    with `grammar_fails`, it then turns out to be invalid. `grammar_begins`: the number of output
-    tokens in which the model reasons before it answers; the grammar constrains only later ones.
+    adapters never share blocks, even for the same tokens; `x` and `x#2` are two adapters with the
+    name `x`. `grammar_steps`: the number of steps after the request's arrival for which the grammar
+    of its structured output is being compiled; with `grammar_fails`, it then turns out to be
+    invalid. `grammar_begins`: the number of output tokens in which the model reasons before it
+    answers; the grammar constrains only later ones.
     `grammar_ends`: the number of output tokens after which the grammar has ended; later tokens are
     not constrained. `grammar_drafts`: how many drafts fit the grammar if n output tokens are known,
     for each n, repeated as needed; empty means all. `turns`: with streaming inputs, the turns of

@@ -22,6 +22,7 @@ MOST = 8  # the most items in a list of a request
 TITLES = "abcdef"
 # Names for both salts and adapters, so that a salt may have the name of an adapter.
 PARTITIONS = st.sampled_from((None, None, "x", "y"))
+TWO_ADAPTERS = st.sampled_from((None, None, "x", "x#2"))  # with the same name
 ADAPTERS = st.sampled_from(("x", "y", "z", "u", "v"))  # more than there are slots
 GRAMMAR_FAILS = st.sampled_from((*7 * (False,), True))
 OTHER_MAX_TOKENS = st.sampled_from((*11 * (False,), True))
@@ -160,7 +161,7 @@ def with_features(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) 
     if partitions.are_possible(config):
         salt, adapter = (
             draw(PARTITIONS),
-            draw(ADAPTERS if config.get("max_loras", 0) > 2 else PARTITIONS),
+            draw(ADAPTERS if config.get("max_loras", 0) > 2 else TWO_ADAPTERS),
         )
         request = msgspec.structs.replace(request, cache_salt=salt, lora=adapter)
     if blocked.can_be(config):

@@ -93,6 +93,7 @@ RELEASE_ALONE = [
         "a-turn-with-the-grammar-of-the-turn-before",
         "a-mask-with-two-tokens-in-flight",
         "reasoning-ends-among-drafts",
+        "two-adapters-with-one-name",
     }
 ]
 PAGES = FOLDER.parents[1] / "docs" / "findings"

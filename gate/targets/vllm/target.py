@@ -133,7 +133,7 @@ class VllmEngine(SchedulerView):
             return None
         number = self._adapters.setdefault(name, len(self._adapters) + 1)
         adapter = importlib.import_module("vllm.lora.request").LoRARequest
-        return adapter(lora_name=name, lora_int_id=number, lora_path=name)
+        return adapter(lora_name=name.partition("#")[0], lora_int_id=number, lora_path=name)
 
     def _offer(self, loads: Any, request: CheckedRequest) -> None:
         name = request.output.id

@@ -2,7 +2,12 @@
 
 import pytest
 
+from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
+from schedproof.model.vllm.blocked import goes_on
+from schedproof.model.vllm.config import read_config
+from schedproof.model.vllm.queue import Plan
+from schedproof.model.vllm.state import Sequence, State
 
 CONFIG = {
     **{"block_size": 4, "max_num_seqs": 2, "max_num_batched_tokens": 16, "max_model_len": 32},
@@ -117,3 +122,10 @@ def test_what_is_not_modelled_with_grammars_is_refused():
     reply = ModelTarget().start("vllm", "0.33", CONFIG | {"kv_connector": True})
     assert reply["error"] == "config"
     assert reply["message"].startswith("$.config.structured_outputs: true with ")
+
+
+def test_a_preempted_request_that_is_still_computed_does_not_end_admission():
+    config = read_config(full_config("vllm", "0.33", CONFIG), "0.33")
+    state = State(waiting=(Sequence("a", 6, 4, 4, (("a", 6),)),), in_flight=({"a": None},))
+    assert goes_on(config, Plan.of(config, state))
+    assert not goes_on(config, Plan.of(config, state._replace(in_flight=())))

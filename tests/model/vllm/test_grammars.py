@@ -179,3 +179,12 @@ def test_with_more_than_two_steps_in_flight_a_request_waits_for_its_token(change
     assert [step["masks"]["a"] for step in seen if step["masks"]] == [
         [n] for n in range(len(first))
     ]
+
+
+def test_a_mask_waits_for_the_oldest_step_even_if_another_fits_into_the_pipeline():
+    target = started(**AHEAD, pipeline_parallel_size=2, use_v2_model_runner=True)
+    add(target, "b", grammar_ends=None, max_tokens=9)
+    target.step()
+    add(target)
+    masks = [step["masks"].get("a") for step in (target.step()["step"] for _ in range(9))]
+    assert [mask for mask in masks if mask] == [[0], [1], [2], [3]]

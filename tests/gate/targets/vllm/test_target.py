@@ -671,6 +671,13 @@ def test_a_request_whose_adapter_lacks_a_slot_waits_and_holds_up_no_other(vllm):
     assert list(vllm.step()["scheduled"]) == ["a", "c", "d"]
 
 
+def test_two_adapters_may_have_one_name(vllm):
+    vllm.begin(cache_partitions=True, max_loras=1)
+    vllm.ask("a", lora="x")
+    vllm.ask("b", lora="x#2")
+    assert list(vllm.step()["scheduled"]) == ["a"]
+
+
 def test_the_number_of_drafts_depends_on_the_number_of_requests_in_a_step(vllm):
     ranges = {"num_speculative_tokens_per_batch_size": [[1, 1, 3], [2, 4, 0]]}
     if vllm.version == SUPPORTED[0]:

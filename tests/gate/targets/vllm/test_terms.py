@@ -148,6 +148,13 @@ def test_the_oldest_completes_when_the_queue_is_full_or_nothing_was_decided():
     assert [flights.set_off(flight()) for _ in range(2)] == [second, third]
 
 
+def test_the_oldest_completes_if_a_decision_waits_for_a_token_in_flight():
+    flights = Flights(3)
+    first, second = flight(a=1), flight(a=1)
+    assert flights.set_off(first) is None
+    assert flights.set_off(second, waits=True) is first
+
+
 def test_a_fast_worker_completes_so_many_in_a_row_before_one_more_stays():
     flights = Flights(3, early=2)
     made = [flight(a=1) for _ in range(7)]
