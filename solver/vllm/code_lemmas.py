@@ -306,7 +306,8 @@ def hit_leaves_last_token(block: int, size: int, more: int) -> list[Any]:
 )
 def hit_looks_up_each_block(block: Any, more: int) -> list[Any]:
     """Claim that the loop over the blocks of a request visits exactly those without its last token,
-    and that one iteration, of any number, looks up the tokens up to its block and hits that block.
+    and that one iteration, of any number, looks up the tokens up to its block, hits that block and
+    lets the loop go on.
 
     Every block is cached. With `more` set to 1, this is the lemma's guard, a variant that must
     fail: the last block that is visited may not end right before the last token.
@@ -317,7 +318,7 @@ def hit_looks_up_each_block(block: Any, more: int) -> list[Any]:
     known = prompt + generated
 
     def code(run: SymbolicRun) -> Any:
-        loops, found = list[Any](), list[Any]()
+        loops, found, resumed = list[Any](), list[Any](), list[Any]()
 
         class Everything(dict[Any, Any]):
             def get(self, key: Any, default: Any = None) -> Any:
@@ -328,6 +329,7 @@ def hit_looks_up_each_block(block: Any, more: int) -> list[Any]:
             loops.append((bare(start), bare(stop)))
             if run.answer(z3.And(place >= bare(start), place < bare(stop))):
                 yield run.number(place)
+                resumed.append(place)
 
         config: Any = SimpleNamespace(
             block_size=block if isinstance(block, int) else run.number(block),
@@ -341,15 +343,15 @@ def hit_looks_up_each_block(block: Any, more: int) -> list[Any]:
         )
         with stubs(blocks_of_pool, range=visit):
             hit = kv_cache.prefix_hit(config, Pool(cached=Everything()), request)
-        return loops, found, len(hit)
+        return loops, found, len(resumed), len(hit)
 
     def once(result: Any) -> Any:
-        loops, found, hits = result
-        if len(loops) != 1 or len(found) > 1 or hits != len(found):
+        loops, found, resumed, hits = result
+        if len(loops) != 1 or len(found) > 1 or not hits == resumed == len(found):
             return z3.BoolVal(False)
         [(start, stop)] = loops
         before = (stop - 1) * block
-        claims = [z3.BoolVal(True) if start == 1 else z3.BoolVal(False)]
+        claims = [start == z3.IntVal(1)]
         claims += [before <= known - 1 - more, before + block > known - 1]
         claims += [tokens == place * block for tokens in found]
         return z3.And(claims)

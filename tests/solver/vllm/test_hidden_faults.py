@@ -85,11 +85,16 @@ def test_a_share_that_is_not_the_least_of_its_bounds_is_refuted(fault):
             "        if number > 2:\n            hit.append(holders[0])\n",
             POOL,
         ),
+        after(
+            "        hit.append(holders[0])\n",
+            "        if number == 20:\n            break\n",
+            POOL,
+        ),
         Edit(CACHE, LOOKS_UP, LOOKS_UP.replace("num_tokens", "num_tokens + 1")),
     ],
-    ids=["after two blocks", "twice after two blocks", "a token more is looked up"],
+    ids=["last token", "twice after two blocks", "no more than 20", "a token more"],
 )
-def test_a_hit_on_the_last_token_of_a_long_prompt_is_refuted(fault):
+def test_a_wrong_hit_of_a_long_prompt_is_refuted(fault):
     assert is_refuted("V1CP-R28", "hit_looks_up_each_block", fault)
 
 
