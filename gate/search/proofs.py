@@ -107,7 +107,7 @@ def answer(proof: RuleProof, lemmas: Sequence[Discharged]) -> Iterator[str]:
     if not lemmas or any(lemma.status != "proven" for lemma in lemmas):
         yield "no answer, because an answer needs a proof of every lemma"
         return
-    yield f"answer: {proof.answer}"
+    yield f"answer, in the cases that the lemmas run: {proof.answer}"
     code = dict.fromkeys(name for lemma in lemmas for name in lemma.code)
     if not code:
         yield "  the arithmetic holds; the code is tested, not proven"
@@ -115,7 +115,7 @@ def answer(proof: RuleProof, lemmas: Sequence[Discharged]) -> Iterator[str]:
         yield f"  proven for the model's code: {', '.join(code)}"
     for assumed in proof.assumes:
         yield f"  assumed: {assumed}"
-    yield f"  tested, not proven: {proof.tested}"
+    yield f"  tested, not proven: every other case, and {proof.tested}"
 
 
 def writing(folder: Path | None) -> Callable[[str, str], None] | None:

@@ -28,8 +28,9 @@ def never_preempted(block: int | None = None) -> list[Obligation]:
 
 
 _SWITCHED_OFF = (
-    "drafts, steps in flight, connectors, encoders, further KV groups and control events are "
-    "switched off"
+    "the model is that of the revision `documented`, not that of a release; every feature that is "
+    "off by default is off, such as drafts, steps in flight, connectors, encoders, KV groups, "
+    "adapters, the adaptive threshold and control events"
 )
 _GROWS = (
     "the code runs with the chosen block size (16 tokens for `any`); a running request holds one "
@@ -82,7 +83,8 @@ _PROGRESS = RuleProof(
         "a request that is alone has room (V1CP-R19's lemmas)",
         "a step counts the tokens that it computes (V1-R04's lemmas)",
     ),
-    "where a priority queue puts newly arrived requests",
+    "where a newly arrived request is queued, and that carrying out a decision, completing a step "
+    "or an abort keeps the order of the other requests",
     combine(progress_lemmas.obligations, code_lemmas.progress),
 )
 _KNOBS = RuleProof(

@@ -67,12 +67,12 @@ def test_an_answer_says_of_which_code_it_is_and_what_it_assumes():
     proof = SPYRE["SPY-R50"]
     lines = list(answer(proof, [ended(), ended(code=())]))
     assert lines[:2] == [
-        "answer: No, on the model `sound` and on that of 2.5.2.",
+        "answer, in the cases that the lemmas run: No, on the model `sound` and on that of 2.5.2.",
         "  proven for the model's code: spyre.blocks.fits_pool",
     ]
     assert lines[2:] == [
         *(f"  assumed: {assumption}" for assumption in proof.assumes),
-        f"  tested, not proven: {proof.tested}",
+        f"  tested, not proven: every other case, and {proof.tested}",
     ]
     [_, about, *_] = answer(proof, [ended(code=())])
     assert about == "  the arithmetic holds; the code is tested, not proven"

@@ -15,6 +15,7 @@ from schedproof.solver.spyre.length_lemmas import Scale, idle_step, needless_wai
 from schedproof.solver.spyre.proofs_by_rule import PROOFS, limit_lemmas
 
 SIZES = "(arithmetic for blocks of any size, code for blocks of one size)"
+ANSWER = "answer, in the cases that the lemmas run:"
 SMALLEST = [
     *("--param", "block_size=2", "--param", "chunk_size=2"),
     *("--param", "max_model_len=8", "--param", "max_batch_tkv=8"),
@@ -600,7 +601,7 @@ def test_a_rule_beside_the_volumetric_one_is_decided_by_lemmas_and_counterexampl
     assert all(line.startswith("proven ") for line in lines[1:5])
     assert lines[5:7] == [
         f"4 lemmas proven {SIZES}, 0 not",
-        "answer: No, on the model `sound` and on that of 2.5.2.",
+        f"{ANSWER} No, on the model `sound` and on that of 2.5.2.",
     ]
     assert lines[7].startswith("  proven for the model's code: spyre.")
     [shown] = [n for n, line in enumerate(lines) if line.startswith("counterexample: ")]
@@ -622,7 +623,7 @@ def test_a_rule_that_a_counterexample_breaks_exits_1(run):
 def test_the_lemmas_of_a_rule_can_be_proven_alone_and_for_one_size_of_blocks(run):
     result = run("search", "SPY-R19", "--prove", "--param", "block_size=64")
     assert result.code == 0, result
-    assert "\n4 lemmas proven for blocks of 64, 0 not\nanswer: Yes.\n" in result.out
+    assert f"\n4 lemmas proven for blocks of 64, 0 not\n{ANSWER} Yes.\n" in result.out
 
 
 @pytest.mark.slow
@@ -672,7 +673,7 @@ def test_a_rule_of_another_system_is_decided_by_the_lemmas_of_that_system(run):
     assert result.code == 0, result
     lines = without_statements(result.out)
     assert lines[0].startswith("V1-I2: Can a step compute more tokens than its budget, ")
-    end = lines.index("answer: No.")
+    end = lines.index(f"{ANSWER} No.")
     assert all(line.startswith("proven ") for line in lines[1 : end - 1])
     assert lines[end - 1] == f"{end - 2} lemmas proven {SIZES}, 0 not"
 
