@@ -186,11 +186,16 @@ def _real(path: Path) -> Path:
 
 
 def check_rule(entry: Entry) -> None:
-    """Raise FileError if the catalogue has no rule with the entry's id. No replay would judge such
-    an entry."""
-    if all(rule.id != entry.rule for rule in load(entry.scenario.system)):
-        reported = f"{entry.rule!r:.60} is not a rule of {entry.scenario.system}"
-        raise FileError(f"{entry.path}: $.origin.rule: {reported}; `schedproof rules` lists them")
+    """Raise FileError if the catalogue has no rule with the entry's id, or with the id of a rule
+    that the entry expects to be broken. No replay would judge such an entry."""
+    known = {rule.id for rule in load(entry.scenario.system)}
+    expect = entry.scenario.expect
+    named = [("origin.rule", entry.rule)]
+    named += [("expect.violates", rule) for rule in (expect and expect.violates) or ()]
+    for place, rule in named:
+        if rule not in known:
+            reported = f"{rule!r:.60} is not a rule of {entry.scenario.system}"
+            raise FileError(f"{entry.path}: $.{place}: {reported}; `schedproof rules` lists them")
 
 
 def origin_of(scenario: Scenario, path: str) -> Origin:
