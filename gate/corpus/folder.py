@@ -14,6 +14,7 @@ rule, and where the scenario was found:
 
 import difflib
 import os
+import re
 from collections.abc import Iterator
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -105,6 +106,8 @@ def _scenarios(folder: Traversable, begin: str = "") -> dict[str, Scenario]:
 
 
 DEFAULT_FOLDER = Path("schedproof-corpus")
+# Names of scenarios that commands write although these are no entries, such as `diff-order-….json`.
+ABOUT_NO_RULE = re.compile(r"(?:diff-.+|repaired-.+|waste|flaky-[a-z]+)-[0-9a-f]{10}\.json")
 
 
 class FoundOn(msgspec.Struct, frozen=True):
@@ -162,13 +165,15 @@ def entries(folder: Path) -> list[Entry]:
 
 def files(folder: Path) -> Iterator[Path]:
     """Yield the paths of the scenario files in a corpus, sorted. Ignore sub-folders and other
-    files."""
+    files, among them the scenarios of differences that a gate writes beside its findings."""
     if not folder.is_dir():
         what = "is not a folder" if folder.exists() else "there is no such folder"
         raise FileError(f"{folder}: {what}; `schedproof corpus add FILE` creates a corpus")
     with name_file_in_errors(folder, "read"):
         paths = sorted(folder.iterdir())
-    yield from (path for path in paths if path.suffix == ".json" and not path.is_dir())
+    for path in paths:
+        if path.suffix == ".json" and not path.is_dir() and not ABOUT_NO_RULE.fullmatch(path.name):
+            yield path
 
 
 def read_entry(path: Path) -> Entry:
