@@ -96,12 +96,12 @@ def judge(
         return EntryVerdict("not exercised", why, outcome, refused=True)
     violates = (scenario.expect and scenario.expect.violates) or ()
     broken = [failure.rule for failure in outcome.broken]
+    missed = not {*violates} & {*broken}
     # If only steps are expected, other rules may be broken, but not the entry's own.
-    matters = violates or {rule, NEVER_CRASHES, NEVER_HANGS} & {*broken}
-    if broken and matters and not {*violates} & {*broken}:
+    if missed and {rule, NEVER_CRASHES, NEVER_HANGS} & {*broken}:
         return EntryVerdict("NOT AS EXPECTED", f"the run breaks {', '.join(broken)}", outcome)
-    if violates and not broken:
-        why = f"the run breaks no rule; expected {', '.join(violates)}"
+    if violates and missed:
+        why = f"the run breaks {', '.join(broken) or 'no rule'}; expected {', '.join(violates)}"
         checked = {known.id for known in outcome.session.checked}
         unseen = ", ".join(violation for violation in violates if violation not in checked)
         if unseen:

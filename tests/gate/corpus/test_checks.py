@@ -223,6 +223,7 @@ def test_another_rule_does_not_stand_for_an_expected_rule_that_is_not_judged():
     scenario = replace(crowd(), expect=Expectation(violates=("NAN-R04",)))
     rules = [rule for rule in rules_for(scenario) if rule.id != "NAN-R04"]
     assert judge(ModelTarget(), scenario, "NAN-R40", rules).status == "NOT AS EXPECTED"
+    assert judge(ModelTarget(), scenario, "NAN-R04", rules).status == "not exercised"
 
 
 def test_an_expected_rule_that_there_is_not_is_refused(tmp_path):
