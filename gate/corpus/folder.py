@@ -14,6 +14,7 @@ rule, and where the scenario was found:
 
 import difflib
 import os
+import re
 from collections.abc import Iterator
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -105,6 +106,8 @@ def _scenarios(folder: Traversable, begin: str = "") -> dict[str, Scenario]:
 
 
 DEFAULT_FOLDER = Path("schedproof-corpus")
+# Names of scenarios that commands write although these are no entries, such as `diff-order-….json`.
+ABOUT_NO_RULE = re.compile(r"(?:diff-.+|repaired-.+|waste|flaky-[a-z]+)-[0-9a-f]{10}\.json")
 
 
 class FoundOn(msgspec.Struct, frozen=True):
@@ -162,13 +165,15 @@ def entries(folder: Path) -> list[Entry]:
 
 def files(folder: Path) -> Iterator[Path]:
     """Yield the paths of the scenario files in a corpus, sorted. Ignore sub-folders and other
-    files."""
+    files, among them the scenarios of differences that a gate writes beside its findings."""
     if not folder.is_dir():
         what = "is not a folder" if folder.exists() else "there is no such folder"
         raise FileError(f"{folder}: {what}; `schedproof corpus add FILE` creates a corpus")
     with name_file_in_errors(folder, "read"):
         paths = sorted(folder.iterdir())
-    yield from (path for path in paths if path.suffix == ".json" and not path.is_dir())
+    for path in paths:
+        if path.suffix == ".json" and not path.is_dir() and not ABOUT_NO_RULE.fullmatch(path.name):
+            yield path
 
 
 def read_entry(path: Path) -> Entry:
@@ -186,11 +191,16 @@ def _real(path: Path) -> Path:
 
 
 def check_rule(entry: Entry) -> None:
-    """Raise FileError if the catalogue has no rule with the entry's id. No replay would judge such
-    an entry."""
-    if all(rule.id != entry.rule for rule in load(entry.scenario.system)):
-        reported = f"{entry.rule!r:.60} is not a rule of {entry.scenario.system}"
-        raise FileError(f"{entry.path}: $.origin.rule: {reported}; `schedproof rules` lists them")
+    """Raise FileError if the catalogue has no rule with the entry's id, or with the id of a rule
+    that the entry expects to be broken. No replay would judge such an entry."""
+    known = {rule.id for rule in load(entry.scenario.system)}
+    expect = entry.scenario.expect
+    named = [("origin.rule", entry.rule)]
+    named += [("expect.violates", rule) for rule in (expect and expect.violates) or ()]
+    for place, rule in named:
+        if rule not in known:
+            reported = f"{rule!r:.60} is not a rule of {entry.scenario.system}"
+            raise FileError(f"{entry.path}: $.{place}: {reported}; `schedproof rules` lists them")
 
 
 def origin_of(scenario: Scenario, path: str) -> Origin:

@@ -134,8 +134,9 @@ class Deviations:
             own = next((failure for failure in broken if failure.rule == entry.rule), None)
             if own is None:
                 continue
-            self.covered.setdefault(shape(own, names), number)
-            self.beside[number] = frozenset(shape(failure, names) for failure in broken)
+            for each in _shapes(own, names):
+                self.covered.setdefault(each, number)
+            self.beside[number] = frozenset().union(*(_shapes(f, names) for f in broken))
             self.follows[number] = frozenset(
                 failure.rule for later in steps[index + 1 :] for failure in later
             )
@@ -176,17 +177,18 @@ class Deviations:
 
         def new(broken: Sequence[Broken], scenario: Scenario) -> list[Broken]:
             names, known = scenario.request_ids, set[str]()
-            shapes = [shape(failure, names) for failure in broken]
+            shapes = [_shapes(failure, names) for failure in broken]
             for failure, own in zip(broken, shapes, strict=True):
-                number = self.covered.get(failure.rule, self.covered.get(own))
+                numbers = (self.covered.get(key) for key in (failure.rule, *sorted(own)))
+                number = next((number for number in numbers if number is not None), None)
                 if number is not None:
                     self.status.setdefault(number, ("known", failure.message))
-                    known |= {own} | self.beside.get(number, frozenset())
+                    known |= own | self.beside.get(number, frozenset())
                     follows.update(self.follows.get(number, ()))
             return [
                 failure
                 for failure, own in zip(broken, shapes, strict=True)
-                if own not in known and failure.rule not in follows
+                if not own & known and failure.rule not in follows
             ]
 
         return new
@@ -209,6 +211,14 @@ class Deviations:
                     )
                 )
         return verdicts
+
+
+def _shapes(failure: Broken, names: Sequence[str]) -> frozenset[str]:
+    """Return the shape of a failure, and its shape if none of the requests' ids that could be words
+    of the message (such as "a") are names there."""
+    return frozenset(
+        shape(failure, ids) for ids in (names, [name for name in names if not name.isalpha()])
+    )
 
 
 def _never_met(exercised: int) -> tuple[State, str]:

@@ -13,6 +13,7 @@ from ...model.scenario import Scenario
 from ...properties.rules.registry import NEVER_HANGS
 from ...properties.search.run import run_search
 from ...properties.search.state import Hooks, Search, SearchOptions, StopSearch
+from ...spec.systems import OWN_RULES
 from ..console import interrupts
 from .context import GateContext
 from .findings import Place, shrink_and_keep
@@ -96,7 +97,8 @@ def search_scale(
 
 def not_deterministic(runs: int, examples: int) -> TargetFault:
     """Describe a search that Hypothesis ended because the same choices led to different runs."""
-    why = f"the search ended after {runs} of {examples} runs: the target is not deterministic"
+    cause = "a rule of your own or the target" if OWN_RULES else "the target"
+    why = f"the search ended after {runs} of {examples} runs: {cause} is not deterministic"
     return TargetBroken("step", why, "")
 
 

@@ -22,7 +22,7 @@ from ..console.output import plural
 from ..targets import checkouts, releases
 from ..targets.coverage import read_probes
 from ..targets.probe import Capabilities, probe
-from ..targets.target_spec import TargetSpec
+from ..targets.target_spec import TargetSpec, UnknownTargetError
 from . import verdict
 from .context import BreakOff, GateContext, GateOptions, GateResults, opened_gate, shrink_model_of
 from .coverage import PAGE, Changes, changes_since, coverage_of
@@ -55,12 +55,18 @@ def run_gate(
     is installed. `finish` is as for `judge`.
     """
     set_hypothesis_home()
-    with opened_gate(options, offline=options.offline, notice=notice) as subject:
-        options = replace(options, forks=subject.forks)
-        gate = GateContext(
-            options, subject.target, report, subject.stderr, deviations, base=subject.base
-        )
-        return judge(gate, finish), gate.results
+    try:
+        with opened_gate(options, offline=options.offline, notice=notice) as subject:
+            options = replace(options, forks=subject.forks)
+            gate = GateContext(
+                options, subject.target, report, subject.stderr, deviations, base=subject.base
+            )
+            return judge(gate, finish), gate.results
+    except UnknownTargetError as error:
+        base = options.base and options.rules and f"TARGET {options.base.spec.text!r}: "
+        if not base or not str(error).startswith(base):
+            raise
+        raise UnknownTargetError(f"--base: {str(error).removeprefix('TARGET ')}") from None
 
 
 def judge(gate: GateContext, finish: Finish = no_fields) -> verdict.Verdict:

@@ -156,7 +156,10 @@ class ScenarioItem(_Item):
             raise Failed(self._failure(meant, ended))
         if outcome.unmet:
             raise Failed("\n".join(output.one_line(line) for line in outcome.unmet))
-        if expected and not outcome.broken:
+        broken = [failure.rule for failure in outcome.broken]
+        if broken and not {*(expected or ())} & {*broken}:
+            raise Failed(self._failure(meant, outcome))
+        if expected and not broken:
             pytest.skip(f"no rule of {setting.revision}: {', '.join(expected)}")
         if not expected and not (outcome.finished and any(outcome.exercised.values())):
             raise Failed("inconclusive: the run did not finish, or no rule was exercised in it")

@@ -113,6 +113,10 @@ def replay(
             if after > outcome.steps:
                 skipped(outcome.steps, after - 1)
                 outcome.steps = session.skip_to(after)
+    if last_step is None:
+        ran = f"the run ends after {outcome.steps}"
+        late = [number for number in sorted(listed) if number >= outcome.steps]
+        outcome.unmet += [f"step {number} is expected, but {ran}" for number in late]
     outcome.unmet += _unexpected(scenario, outcome.broken, {rule.id for rule in rules})
     return outcome
 
@@ -159,7 +163,8 @@ def _unexpected(scenario: Scenario, broken: list[Broken], checked: set[str]) -> 
     names = [finding.rule for finding in broken]
     named = ", ".join(names) or "no rule"
     expected = [rule for rule in scenario.expect.violates or () if rule in checked]
-    if scenario.expect.holds and names:
+    holds = scenario.expect.holds or not (scenario.expect.violates or scenario.expect.steps)
+    if holds and names:
         return [f"the run breaks {named}; expected that every rule holds"]
     if expected and set(names) != set(expected):
         return [f"the run breaks {named}; expected {', '.join(expected)}"]

@@ -5,8 +5,7 @@ catches the error of an operation that symbols do not support, may return someth
 in a run of the model. A proof would then be about another formula.
 """
 
-from collections.abc import Iterator
-from random import Random
+from collections.abc import Callable, Iterator
 
 import z3
 
@@ -21,9 +20,10 @@ SAMPLES = 100  # for each of these largest lengths, in tokens
 LARGEST = (8, 130, 4000)
 
 
-def check_on_symbols(formula: str, block: int | None) -> None:
+def check_on_symbols(formula: str, block: int | None, choose: Callable[[int], int]) -> None:
     """Raise InputError if the formula returns another number on symbols than on numbers, for one of
-    a few hundred random batches. `block` is as for `lengths_of`."""
+    a few hundred random batches. `block` is as for `lengths_of`, and `choose` returns a random
+    number below its argument."""
     lengths = lengths_of(block)
     numbers = make_numbers(lengths)
     batch = batch_of(numbers, 1)
@@ -40,7 +40,7 @@ def check_on_symbols(formula: str, block: int | None) -> None:
     project = volumetric.formula_named(formula)
     assert project is not None
     symbols = [batch.tkv, *batch.members[0], batch.prompt, batch.remaining]
-    for values, some_block in _samples():
+    for values, some_block in _samples(choose):
         tkv, *of_member, prompt, remaining = values
         size = block or some_block
         joining = volumetric.Newcomer(prompt, remaining + 1)
@@ -55,15 +55,14 @@ def check_on_symbols(formula: str, block: int | None) -> None:
             raise InputError("formula", f"{problem}{batch_words}; {ON_SYMBOLS}")
 
 
-def _samples() -> Iterator[tuple[tuple[int, ...], int]]:
+def _samples(choose: Callable[[int], int]) -> Iterator[tuple[tuple[int, ...], int]]:
     """Yield the tkv, the numbers of a decoding request, and the newcomer's prompt and remaining
     tokens, such that no request is longer than the tkv; and a block size."""
-    random = Random(0)
     for most in LARGEST:
         for _ in range(SAMPLES):
-            prompt = random.randint(1, most)
-            computed = prompt + random.randint(0, most)
-            tkv, own = (computed + random.randint(0, most) for _ in range(2))
-            member = computed, random.randint(1, most), own, prompt
-            newcomer = random.randint(1, most), random.randint(0, most)
-            yield (tkv, *member, *newcomer), random.choice((2, 16, 64))
+            prompt = 1 + choose(most)
+            computed = prompt + choose(most)
+            tkv, own = (computed + choose(most) for _ in range(2))
+            member = computed, 1 + choose(most), own, prompt
+            newcomer = 1 + choose(most), choose(most)
+            yield (tkv, *member, *newcomer), (2, 16, 64)[choose(3)]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from rich.console import Console
@@ -116,7 +117,7 @@ def answer(console: Console, question: Question) -> int:
 
 
 def _check_own(formula: str, block: int | None) -> Iterator[None]:
-    check_on_symbols(formula, block)
+    check_on_symbols(formula, block, Random(0).randrange)
     yield None
 
 

@@ -155,6 +155,16 @@ def test_a_wrong_scenario_is_one_line_with_file_and_path(changes, says, run):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("toy")
+def test_a_base_that_cannot_be_imported_is_called_the_base(run):
+    result = run("gate", "toys:Toy", "--base", "nowhere:make", "--system", "spyre")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("schedproof: --base: 'nowhere:make': cannot import 'nowhere' (")
+    result = run("gate", "nowhere:make", "--base", "toys:Toy", "--system", "spyre")
+    assert result.err.startswith("schedproof: TARGET 'nowhere:make': cannot import 'nowhere' (")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spec", "says"),
     [

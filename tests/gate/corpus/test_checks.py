@@ -2,9 +2,10 @@
 
 import json
 
+import pytest
 from msgspec.structs import replace
 
-from schedproof.gate.corpus.folder import FoundOn, entries
+from schedproof.gate.corpus.folder import FoundOn, check_rule, entries
 from schedproof.gate.corpus.replay import (
     EntryVerdict,
     Running,
@@ -15,8 +16,9 @@ from schedproof.gate.corpus.replay import (
     run_entries,
     with_expectation,
 )
-from schedproof.gate.files.scenario_file import scenario_json
+from schedproof.gate.files.scenario_file import FileError, scenario_json
 from schedproof.model.faults import TargetBroken, TargetCrashed, TargetFault, TargetHung
+from schedproof.model.scenario import Expectation
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
 
@@ -185,6 +187,52 @@ def test_a_rule_that_breaks_on_another_target_too_is_not_as_expected():
     told = judge(ModelTarget(), scenario, "NAN-R04", rules_for(scenario), FoundOn(name="mine"))
     assert told.status == "NOT AS EXPECTED"
     assert told.why.startswith("NAN-R04 is broken on schedproof model of nano_vllm 0.2.0")
+
+
+@pytest.mark.parametrize(
+    "expect",
+    [
+        Expectation(),
+        Expectation(violates=()),
+        Expectation(steps=({"step": 0, "kind": "prefill"},)),
+        Expectation(steps=({"step": 99},)),
+    ],
+)
+def test_without_rules_to_be_broken_a_broken_rule_is_not_as_expected(expect):
+    scenario = replace(crowd(), expect=expect)
+    told = judge(ModelTarget(), scenario, "NAN-R40", rules_for(scenario))
+    assert told.status == "NOT AS EXPECTED"
+    scenario = replace(calm(), expect=expect)
+    held = judge(ModelTarget(), scenario, "NAN-R04", rules_for(scenario))
+    assert held.status == "as expected"
+
+
+def test_a_crash_before_the_expected_steps_is_not_as_expected():
+    class Crashes(ModelTarget):
+        def step(self):
+            raise TargetCrashed("step", "boom")
+
+    for step in (0, 1):
+        scenario = replace(calm(), expect=Expectation(steps=({"step": step},)))
+        told = judge(Crashes(), scenario, "NAN-R04", rules_for(scenario))
+        assert told.status == "NOT AS EXPECTED"
+        assert told.why == f"step {step} is expected, but the run ends after 0"
+
+
+def test_another_rule_does_not_stand_for_an_expected_rule_that_is_not_judged():
+    scenario = replace(crowd(), expect=Expectation(violates=("NAN-R04",)))
+    rules = [rule for rule in rules_for(scenario) if rule.id != "NAN-R04"]
+    assert judge(ModelTarget(), scenario, "NAN-R40", rules).status == "NOT AS EXPECTED"
+    assert judge(ModelTarget(), scenario, "NAN-R04", rules).status == "not exercised"
+
+
+def test_an_expected_rule_that_there_is_not_is_refused(tmp_path):
+    scenario = replace(crowd(), expect=Expectation(violates=("XXX-R01",)))
+    path = kept(tmp_path, scenario)
+    with pytest.raises(FileError, match=r"\$\.expect\.violates: 'XXX-R01' is not a rule of nano"):
+        check_rule(entries(tmp_path)[0])
+    with pytest.raises(FileError, match="XXX-R01"):
+        check(json.loads(path.read_text()), ModelTarget())
 
 
 def test_a_run_that_a_crash_or_a_hang_ends_does_not_show_that_the_rule_holds():

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from schedproof.gate.corpus import folder as corpus_folder
 from schedproof.gate.corpus.folder import Origin, entries
-from schedproof.gate.files.scenario_file import FileError, read_scenario
+from schedproof.gate.files.scenario_file import FileError, read_scenario, write_scenario
 
 from ..corpus_build import calm, crowd, kept, written
 
@@ -46,7 +46,12 @@ def test_other_files_are_no_part_of_it(tmp_path):
     kept(tmp_path, crowd())
     (tmp_path / "README.md").write_text("of the corpus")
     (tmp_path / "folder.json").mkdir()
+    for name in ("diff-order", "repaired-NAN-R40", "flaky-crash", "waste"):
+        write_scenario(crowd(origin={"engine": "hypothesis"}), tmp_path, name)
     assert len(entries(tmp_path)) == 1
+    kept(tmp_path, crowd(prompt=6)).rename(tmp_path / "diff-of-mine.json")
+    write_scenario(crowd(prompt=7, origin={"rule": "NAN-R40"}), tmp_path, "flaky-NAN-R40")
+    assert len(entries(tmp_path)) == 3
 
 
 @pytest.mark.parametrize(

@@ -323,7 +323,7 @@ def test_a_base_that_does_not_start_is_named(against):
         ConfigRefused, match=r"B: closed\).*; A is the target, and B is its base base"
     ):
         judge(against(Toy(), Closed()), changes_of)
-    with pytest.raises(TargetCrashed, match=r"B: ValueError: no \(B is the base base\)"):
+    with pytest.raises(TargetCrashed, match=r"B: ValueError: no, in .* \(B is the base base\)"):
         judge(against(Toy(), Crashes()), changes_of)
 
 

@@ -109,6 +109,21 @@ def test_a_target_that_refuses_every_request_is_no_pass_although_that_is_known(j
     assert broken_off(verdict) == "the target accepted no request, so nothing was judged"
 
 
+@pytest.mark.parametrize("name", ["a", "r7", "in"])
+@pytest.mark.parametrize("search", ["r0", "a"])
+def test_an_id_of_a_request_may_be_a_word_of_the_message(tmp_path, name, search):
+    requests = (replace(TWO.requests[0], id=name),)
+    scenario = write_scenario(replace(TWO, requests=requests), tmp_path, "ALL-R03").name
+    known = reading(tmp_path, entry(scenario=scenario))
+    message = "2 requests run in a step"
+    known.replayed(0, [[Broken("ALL-R03", 3, message)]])
+    found = replace(TWO, requests=(replace(TWO.requests[0], id=search),))
+    new = known.in_run()
+    assert new([Broken("ALL-R03", 5, message.replace("2", "4"))], found) == []
+    other = [Broken("ALL-R03", 5, "2 requests wait in a step")]
+    assert known.in_run()(other, found) == other
+
+
 class Crashes(Toy):
     """Raises once two requests run."""
 

@@ -6,6 +6,7 @@ import pytest
 
 import schedproof
 from schedproof.gate.files.scenario_file import FileError
+from schedproof.gate.judging.engines import not_deterministic
 from schedproof.gate.judging.profiles import PROFILES, Profile
 from schedproof.gate.judging.rule_choice import use_rules
 from schedproof.gate.targets import probe as probing
@@ -85,6 +86,13 @@ def test_one_that_holds_is_in_the_verdict_beside_the_others():
     statuses = {rule.id: rule.status for rule in verdict.rules}
     assert (statuses["OUR-R01"], statuses["GEN-R01"]) == ("held", "held")
     assert verdict.exit_code == 0
+
+
+def test_a_search_that_ends_early_does_not_blame_the_target_alone(monkeypatch):
+    assert "runs: the target is not deterministic" in str(not_deterministic(1, 2))
+    monkeypatch.setattr("schedproof.gate.judging.engines.OWN_RULES", {"OUR-R01": None})
+    words = "runs: a rule of your own or the target is not deterministic"
+    assert words in str(not_deterministic(1, 2))
 
 
 @pytest.mark.slow
