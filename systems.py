@@ -124,6 +124,7 @@ def register_builtin() -> None:
         _system(
             *("nano_vllm", "nano-vLLM", "documented", "0.2.0"),
             schedulers=("nano-vllm",),
+            features=f"{PROPERTIES}.nano_vllm.history:FEATURES",
             followed_by={"documented": PREEMPTS, "0.2.0": PREEMPTS},
             runs_only=frozenset({"NAN-R48"}),
         )

@@ -7,8 +7,8 @@ blocks without the client seeing it. Unless the target shows which blocks the st
 be any of the free blocks.
 
 An index may keep only one block for each content, the first or the last. So a cache is certain to
-find a content only while all of its copies are intact. The cache may leave out generated tokens,
-and blocks of a decision in flight.
+find a content only while all of its copies are intact. The cache may leave out blocks of a decision
+in flight and, unless a document says otherwise, generated tokens.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -53,16 +53,19 @@ class KeptPrefixes:
         among: Set[int] | None = None,
     ) -> int:
         """Return how many tokens a request that starts in this step must find. They are in whole
-        blocks of its prompt, and its last token is not among them. With `among`, only these blocks
-        count."""
+        blocks of its prompt, or of its prompt and output if the cache keeps those. Its last token
+        is not among them. With `among`, only these blocks count."""
         receivers = self.receivers(history, step)
         alone = {request.id}
         unseen = self._something_unseen(history, step, but=request.id)
         still = _cannot_be_unseen(history, step) if unseen else self.holds.keys()
         still = still if among is None else still & among
+        outputs = history.features.caches_output
+        own = known_tokens(request) if outputs else request.content
+        most = request.num_tokens - 1 if outputs else min(request.prompt, request.num_tokens - 1)
         longest = 0
-        for blocks in range(1, min(request.prompt, request.num_tokens - 1) // self.block_size + 1):
-            content = of_partition(request, prefix(request.content, blocks * self.block_size))
+        for blocks in range(1, most // self.block_size + 1):
+            content = of_partition(request, prefix(own, blocks * self.block_size))
             copies = self.places.get(content, {})
             states = set(copies.values())
             if SURE not in states or MAYBE_GONE in states:
@@ -104,7 +107,8 @@ class KeptPrefixes:
                 end = (place + 1) * self.block_size
                 filled = of_partition(request, prefix(content, end))
                 # If a copy was handed out in this step, the index may have lost both.
-                is_sure = end <= request.prompt and filled not in self._lost
+                may_be_hit = end <= request.prompt or history.features.caches_output
+                is_sure = may_be_hit and filled not in self._lost
                 if doubtful or place >= len(table):
                     self.places.setdefault(filled, {})[NOT_SHOWN] = MAYBE_GONE
                 else:

@@ -72,6 +72,11 @@ def test_what_a_running_request_holds_must_be_found_while_its_next_token_is_in_f
     assert found == ({"V1-R08", "V1CP-R36"}, set())
 
 
+def test_in_nano_vllm_generated_tokens_must_be_found_too():
+    found = broken("nano_vllm", "NAN-R48", "nano_output.json", "does not cache generated tokens")
+    assert found == ({"NAN-R48"}, set())
+
+
 def test_an_encoder_without_inputs_does_not_excuse_a_wrong_order_after_a_reset():
     does = "a reset puts the requests that ran in front in the opposite order"
     assert broken("vllm", "V1-R37", "v_reset_encoder.json", does) == ({"V1-R37"}, set())
