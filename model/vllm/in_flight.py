@@ -22,19 +22,18 @@ def set_off(
         return running
     ahead = config.drafts > 0 and config.decides_ahead
     drafts = speculation.drafts_after(config, len(flight)) if ahead else 0
-    return tuple(
-        [_ahead(config, sequence, flight.get(sequence.id), drafts) for sequence in running]
-    )
+    turn = config.turn
+    return tuple([_ahead(sequence, flight.get(sequence.id), drafts, turn) for sequence in running])
 
 
-def _ahead(config: VllmConfig, sequence: Sequence, coming: Coming | None, drafts: int) -> Sequence:
+def _ahead(sequence: Sequence, coming: Coming | None, drafts: int, turn: int) -> Sequence:
     if coming is None:
         return sequence
     return sequence._replace(
         promised=sequence.promised + 1,
         hoped=sequence.hoped + coming.drafts,
         drafted=drafts,
-        rests=config.turn if sequence.grammar is None else config.turn_with_grammar,
+        rests=turn,
     )
 
 
@@ -45,6 +44,20 @@ def count_down(state: State) -> State:
         return tuple([s._replace(rests=s.rests - 1) if s.rests else s for s in sequences])
 
     return state._replace(running=rested(state.running), waiting=rested(state.waiting))
+
+
+def hold_grammars(state: State) -> State:
+    """Return the state at the start of a step. Let each request with a grammar rest that has a
+    token in flight, unless the token comes with the oldest decision. Otherwise, the next mask would
+    be made before that token has arrived (V1-R64)."""
+    later = {name for flight in state.in_flight[1:] for name in flight if flight[name] is not None}
+    running = [
+        sequence._replace(rests=int(sequence.id in later))
+        if sequence.grammar is not None
+        else sequence
+        for sequence in state.running
+    ]
+    return state._replace(running=tuple(running))
 
 
 def is_decided(state: State) -> bool:
