@@ -9,6 +9,7 @@ from .. import allocator
 from ..pool import Pool
 from . import kv_groups, partial_hits, speculation
 from .config import VllmConfig
+from .queue import Plan
 from .state import Coming, Flight, Sequence, State
 
 
@@ -88,18 +89,16 @@ def is_waited_for(config: VllmConfig, state: State, decided: bool) -> bool:
     because this step decided nothing, or because a mask depends on a token in flight."""
     if not decided or len(state.in_flight) >= config.depth:
         return True
-    return config.has_grammars and _mask_waits(state)
+    return state.mask_waits
 
 
-def _mask_waits(state: State) -> bool:
-    """Return whether the newest decision computes a request with a grammar that has a token in
-    flight.
+def mask_waits(plan: Plan) -> bool:
+    """Return whether the plan computes a request with a grammar that has a token in flight.
 
     Source: release 0.33.0: AsyncScheduler, pending_structured_output_tokens.
     """
-    *earlier, newest = state.in_flight
-    names = {s.id for s in state.running if s.grammar is not None} & newest.keys()
-    return any(flight.get(name) is not None for flight in earlier for name in names)
+    names = {s.id for s in plan.running if s.grammar is not None} & plan.scheduled.keys()
+    return any(flight.get(name) is not None for flight in plan.in_flight for name in names)
 
 
 def completes(config: VllmConfig, state: State, decided: bool) -> bool:

@@ -194,6 +194,8 @@ class VllmModel(ReferenceModel[State]):
             plan = blocked.decide(self.config, state, self.revision)
         else:
             plan = scheduler.schedule(self.config, state, revision=self.revision)
+        if self.config.has_grammars and self.config.depth > 2:
+            state = state._replace(mask_waits=in_flight.mask_waits(plan))
         reports = self.config.has_grammars and blocked.reports(self.config, state, plan)
         if self.config.has_grammars:
             plan = blocked.count_down(plan)
