@@ -9,6 +9,7 @@ from .. import allocator
 from ..pool import Pool
 from . import kv_groups, partial_hits, speculation
 from .config import VllmConfig
+from .queue import Plan
 from .state import Coming, Flight, Sequence, State
 
 
@@ -22,19 +23,18 @@ def set_off(
         return running
     ahead = config.drafts > 0 and config.decides_ahead
     drafts = speculation.drafts_after(config, len(flight)) if ahead else 0
-    return tuple(
-        [_ahead(config, sequence, flight.get(sequence.id), drafts) for sequence in running]
-    )
+    turn = config.turn
+    return tuple([_ahead(sequence, flight.get(sequence.id), drafts, turn) for sequence in running])
 
 
-def _ahead(config: VllmConfig, sequence: Sequence, coming: Coming | None, drafts: int) -> Sequence:
+def _ahead(sequence: Sequence, coming: Coming | None, drafts: int, turn: int) -> Sequence:
     if coming is None:
         return sequence
     return sequence._replace(
         promised=sequence.promised + 1,
         hoped=sequence.hoped + coming.drafts,
         drafted=drafts,
-        rests=config.turn if sequence.grammar is None else config.turn_with_grammar,
+        rests=turn,
     )
 
 
@@ -45,6 +45,20 @@ def count_down(state: State) -> State:
         return tuple([s._replace(rests=s.rests - 1) if s.rests else s for s in sequences])
 
     return state._replace(running=rested(state.running), waiting=rested(state.waiting))
+
+
+def hold_grammars(state: State) -> State:
+    """Return the state at the start of a step. Let each request with a grammar rest that has a
+    token in flight, unless the token comes with the oldest decision. Otherwise, the next mask would
+    be made before that token has arrived (V1-R64)."""
+    later = {name for flight in state.in_flight[1:] for name in flight if flight[name] is not None}
+    running = [
+        sequence._replace(rests=int(sequence.id in later))
+        if sequence.grammar is not None
+        else sequence
+        for sequence in state.running
+    ]
+    return state._replace(running=tuple(running))
 
 
 def is_decided(state: State) -> bool:
@@ -75,18 +89,16 @@ def is_waited_for(config: VllmConfig, state: State, decided: bool) -> bool:
     because this step decided nothing, or because a mask depends on a token in flight."""
     if not decided or len(state.in_flight) >= config.depth:
         return True
-    return config.has_grammars and _mask_waits(state)
+    return state.mask_waits
 
 
-def _mask_waits(state: State) -> bool:
-    """Return whether the newest decision computes a request with a grammar that has a token in
-    flight.
+def mask_waits(plan: Plan) -> bool:
+    """Return whether the plan computes a request with a grammar that has a token in flight.
 
     Source: release 0.33.0: AsyncScheduler, pending_structured_output_tokens.
     """
-    *earlier, newest = state.in_flight
-    names = {s.id for s in state.running if s.grammar is not None} & newest.keys()
-    return any(flight.get(name) is not None for flight in earlier for name in names)
+    names = {s.id for s in plan.running if s.grammar is not None} & plan.scheduled.keys()
+    return any(flight.get(name) is not None for flight in plan.in_flight for name in names)
 
 
 def completes(config: VllmConfig, state: State, decided: bool) -> bool:

@@ -184,14 +184,18 @@ class VllmModel(ReferenceModel[State]):
     def _step(self, state: State, abort_inside: tuple[str, ...]) -> tuple[State, dict[str, Any]]:
         if self.config.has_sessions:
             return sessions.step(self.config, state, abort_inside, self.revision)
-        if self.config.turn_with_grammar and in_flight.is_decided(state):
+        if self.config.turn and in_flight.is_decided(state):
             state = in_flight.count_down(state)
+        if self.config.holds_grammars:
+            state = in_flight.hold_grammars(state)
         if state.pause:
             plan = control.decide(self.config, state, self.revision)
         elif self.config.has_grammars:
             plan = blocked.decide(self.config, state, self.revision)
         else:
             plan = scheduler.schedule(self.config, state, revision=self.revision)
+        if self.config.has_grammars and self.config.depth > 2:
+            state = state._replace(mask_waits=in_flight.mask_waits(plan))
         reports = self.config.has_grammars and blocked.reports(self.config, state, plan)
         if self.config.has_grammars:
             plan = blocked.count_down(plan)
@@ -200,7 +204,7 @@ class VllmModel(ReferenceModel[State]):
         if self.config.drafts and self.revision.drafts_lapse(self.config):
             plan = speculation.lapse(plan)
         after, seen = scheduler.carry_out(self.config, state, plan, abort_inside, self.revision)
-        if self.config.turn_with_grammar:
+        if self.config.turn:
             after = in_flight.note_ends(state, after)
         if self.config.holds_prefills:
             after = after._replace(cadence=cadence.after(self.config, state, plan))

@@ -218,11 +218,9 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
         return stages if self.has_v2_runner and self.decides_ahead and stages > 1 else 0
 
     @cached_property
-    def turn_with_grammar(self) -> int:
-        """Return the same number for a request with a grammar. The V1 model runner needs a limit,
-        too, if several tokens would otherwise be in flight when a mask is made (V1-R64)."""
-        several = self.has_grammars and self.decides_ahead and self.depth > 2
-        return self.turn or (self.depth if several else 0)
+    def holds_grammars(self) -> bool:
+        """Return whether tokens may be in flight for which a mask does not wait (V1-R64)."""
+        return self.has_grammars and self.decides_ahead and self.depth > 2 and not self.turn
 
     @cached_property
     def early(self) -> int:

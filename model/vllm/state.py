@@ -196,6 +196,7 @@ class State(Record, frozen=True):
         published: the blocks that routers know, by content, as in `Pool.cached`; None before the
             first event.
         ended: whether a request has ended in the last step, if running requests must rest.
+        mask_waits: whether a mask of the newest decision depends on a token in flight.
     """
 
     waiting: tuple[Sequence, ...] = ()
@@ -214,6 +215,7 @@ class State(Record, frozen=True):
     cadence: Cadence | None = None
     published: Mapping[Content, tuple[int, ...]] | None = None
     ended: bool = False
+    mask_waits: bool = False
 
     @property
     def holders(self) -> tuple[Sequence, ...]:

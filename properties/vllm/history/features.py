@@ -314,8 +314,10 @@ class VllmFeatures(Features):
             synchronous.fall_back(history, step)
         if blocked.can_be(history.config) and not sessions.are_held(history.config):
             blocked.step(requests_of(history.live).values())
-        if in_flight.turn_with_grammar(history.config):
+        if in_flight.turn(history.config):
             in_flight.rest(history)
+        if in_flight.holds_grammars(history.config):
+            in_flight.hold_grammars(history)
         if sessions.are_held(history.config):
             live = requests_of(history.live)
             names = live.keys() - history.aborts_inside

@@ -28,11 +28,19 @@ def turn(config: Config) -> int:
     return stages if ahead and stages > 1 else 0
 
 
-def turn_with_grammar(config: Config) -> int:
-    """Return the same number for a request with a grammar. With the V1 model runner, more than two
-    decisions in flight would yield masks that are made too early (V1-R64)."""
-    several = can_be(config) and speculation.decides_ahead(config) and depth(config) > 2
-    return turn(config) or (depth(config) if several else 0)
+def holds_grammars(config: Config) -> bool:
+    """Return whether tokens may be in flight for which a mask does not wait (V1-R64)."""
+    several = speculation.decides_ahead(config) and depth(config) > 2
+    return can_be(config) and several and not turn(config)
+
+
+def hold_grammars(history: VllmRun) -> None:
+    """Let each request with a grammar rest in the coming step that has a token in flight, unless
+    the token comes with the oldest decision."""
+    later = [flight.items() for flight in state_of(history).flights[1:]]
+    names = {name for items in later for name, coming in items if coming is not None}
+    for request in requests_of(history.live).values():
+        request.rests = int(request.arrived_blocked and request.id in names)
 
 
 def rest(history: VllmRun) -> None:
@@ -95,8 +103,7 @@ def record_decision(history: VllmRun, step: Step) -> Mapping[str, Coming]:
             requests[name].drafts_in_flight += coming.drafts
             ahead = speculation.decides_ahead(config)
             requests[name].drafted = speculation.drafts_after(config, decided) if ahead else 0
-            own = turn_with_grammar if requests[name].arrived_blocked else turn
-            requests[name].rests = own(config)
+            requests[name].rests = turn(config)
     if flight and loses_drafts(history):
         for name in history.live.keys() - flight.keys():
             requests[name].drafted = 0

@@ -62,12 +62,12 @@ def sampling(history: VllmRun, step: Step) -> Mapping[str, Sampling]:
         return found
     emitted, over = step.emitted or {}, (step.finished or {}).keys() | history.aborts_inside
     due = completing_decision(history, step)
-    left = {
+    ahead = {
         name: entry.request.tokens_in_flight - (due.get(name) is not None)
         for name, entry in found.items()
     }
     return {
-        name: entry._replace(known=entry.known + emitted.get(name, 0) + left[name])
+        name: entry._replace(known=entry.known + emitted.get(name, 0) + ahead[name])
         for name, entry in found.items()
         if name not in over and not ends_turn(step, entry.request)
     }

@@ -673,8 +673,8 @@ def test_a_request_whose_adapter_lacks_a_slot_waits_and_holds_up_no_other(vllm):
 
 def test_two_adapters_may_have_one_name(vllm):
     vllm.begin(cache_partitions=True, max_loras=1)
-    vllm.ask("a", lora="x")
-    vllm.ask("b", lora="x#2")
+    vllm.ask("a", ["a", 4], max_tokens=2, lora="x")
+    vllm.ask("b", ["b", 4], max_tokens=2, lora="x#2")
     assert list(vllm.step()["scheduled"]) == ["a"]
 
 
