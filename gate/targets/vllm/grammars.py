@@ -180,6 +180,10 @@ class Grammars:
                 drafts[name] = 0 if tells else drafts[name]
         return flight._replace(drafts=drafts)
 
+    def fitting(self, name: str, place: int, drafts: int) -> int:
+        matcher = self._matchers.get(name)
+        return drafts if matcher is None else matcher.fitting(place, drafts)
+
     def drafts(self, name: str, place: int, count: int) -> list[int]:
         """Return the drafts that a drafter proposes after the first `place` tokens of an output."""
         if name not in self._matchers:

@@ -234,7 +234,8 @@ class VllmEngine(SchedulerView):
 
     def _sample(self, name: str, first: int, drafts: int) -> list[int]:
         output = self.sessions.output(name) or self._outputs[name]
-        last = first + self.drafts.count_right(output, drafts)
+        fitting = self.grammars.fitting(name, first, drafts)  # masks forbid the others
+        last = first + self.drafts.count_right(output, fitting)
         return [output.token(number) for number in range(first, last + 1)]
 
 
