@@ -228,6 +228,7 @@ class OpenRequestHistory:
     prefilled = RequestHistory.prefilled
     held_tokens = RequestHistory.held_tokens
     kept_tokens = RequestHistory.kept_tokens
+    settled = RequestHistory.settled
     max_computed = RequestHistory.max_computed
     num_tokens = RequestHistory.num_tokens
 
