@@ -39,7 +39,7 @@ def command(
         bool,
         typer.Option(
             "--prove",
-            help="prove that no counterexample exists, and state the limits of the proof. --param "
+            help="prove the lemmas from which the answer follows, and state what they leave out. --param "
             "block_size=any proves the arithmetic for any block size; the code runs with one",
         ),
     ] = False,

@@ -167,8 +167,8 @@ def follow(revision: Revision, carried: Collection[str]) -> Definitions:
 
 @lemma(
     "The code of the step and of the checks does only what the proof defines on symbols, and its "
-    "loops carry nothing from one request to the next, except where another lemma proves the "
-    "induction step."
+    "loops carry nothing from one request to the next, except the pool, and values for which "
+    "another lemma proves the induction step."
 )
 def code_does_only_what_is_defined(revision: Revision, less: int) -> list[Any]:
     try:

@@ -215,7 +215,9 @@ class Step:
             interleave=self.configuration.interleave,
             pausing=False,
         )
-        free = SWITCHES if any_switches or self.settles else ()
+        # A release that never pauses requests still has the switch, which is on by default.
+        unused = () if self.configuration.pauses else ("pausing",)
+        free = SWITCHES if any_switches or self.settles else unused
         return SymbolicConfig(run, settings, self.pool, free)
 
     def _code(self, run: SymbolicRun) -> Stepped:

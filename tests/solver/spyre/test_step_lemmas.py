@@ -62,6 +62,7 @@ SKIPPED = [
     ("len(state.decoding) == 3", 3),
     ("len(state.waiting) >= 4", 1),
     ("config.num_blocks is not None", 1),
+    ("config.pausing", 1),
 ]
 SLOWLY = [
     ("len(state.decoding) == 4", 4),
