@@ -39,8 +39,8 @@ def command(
         bool,
         typer.Option(
             "--prove",
-            help="prove the lemmas from which the answer follows, and state what they leave out. --param "
-            "block_size=any proves the arithmetic for any block size; the code runs with one",
+            help="prove the lemmas from which the answer follows, and state what they leave out. "
+            "--param block_size=any proves the arithmetic for any block size; the code runs with one",
         ),
     ] = False,
     certificate: Annotated[

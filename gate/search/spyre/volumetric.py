@@ -359,7 +359,7 @@ def run_proof(search: VolumeSearch) -> int:
     setting = search.setting
     search.say(
         f"prove {search.rule} for {proven_for(*_scope(search))}, {_configuration(setting)}, "
-        f"{blocks_of(search.block)}"
+        f"arithmetic for {blocks_of(search.block)}"
     )
     if not setting.pauses and setting.formula not in CHECKS:
         for line in TERMS:

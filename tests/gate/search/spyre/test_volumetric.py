@@ -274,7 +274,7 @@ def test_a_proof_can_be_for_blocks_of_any_size(run):
     any_block = ["--param", "block_size=any", "--param", "formula=rounded"]
     result = run("search", "SPY-R07", "--prove", *any_block)
     assert result.code == 0, result
-    assert result.out.splitlines()[0].endswith("formula rounded, blocks of any size")
+    assert result.out.splitlines()[0].endswith("arithmetic for blocks of any size")
 
 
 OWN = """
