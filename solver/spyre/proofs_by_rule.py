@@ -197,6 +197,8 @@ _CHUNKS = RuleProof(
     "Yes.",
     (
         f"{_BLOCKS}, in {_CHUNKS_OF}",
+        "a chunk runs with no other request; nothing between two chunks changes what the request "
+        "has computed, which no lemma shows",
         "a hit consists of whole blocks without the last token; `blocks.admit`, which starts a "
         "request with its hit, runs with at most three of them",
     ),
