@@ -2,8 +2,8 @@
 (SPY-R51, SPY-P01).
 
 A whole step runs on symbols, with up to three requests, whichever outputs have priority. Any batch
-of them may or may not be within the limit. `pausing_lemmas` proves what follows from the fairness
-order, for any number of requests.
+of them may or may not be within the limit, and another request may be in its prefill.
+`pausing_lemmas` proves what follows from the fairness order, for any number of requests.
 """
 
 from collections.abc import Callable
@@ -39,20 +39,22 @@ STEP = ("spyre.release_2_5_2.pause_and_resume", "spyre.release_2_5_2.fairness_or
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
-    starts, order = "spyre.release_2_5_2.candidate", STEP[1]
+    size, starts, order = block or BLOCK, "spyre.release_2_5_2.candidate", STEP[1]
     return [
         *(
-            step_keeps_fair_order(decoding, paused, priority)
+            step_keeps_fair_order(size, decoding, paused, priority)
             for decoding, paused in BATCHES
             for priority in PRIORITIES
         ),
         *(
-            replace(code_starts_newcomer_behind_paused(0, paused, priority), code=(starts, order))
+            replace(
+                code_starts_newcomer_behind_paused(size, 0, paused, priority), code=(starts, order)
+            )
             for paused in (1, 2)
             for priority in PRIORITIES
         ),
-        *(code_starts_newcomer_behind_paused(1, paused, SHORT) for paused in (0, 1)),
-        code_keeps_lone_request(),
+        *(code_starts_newcomer_behind_paused(size, 1, paused, SHORT) for paused in (0, 1)),
+        code_keeps_lone_request(size),
     ]
 
 
@@ -79,20 +81,24 @@ def _any_limit(run: SymbolicRun, lone_exceeds: int) -> Callable[[Any, Any], bool
     name="step_keeps_fair_order_{decoding}_{paused}{priority.ending}",
 )
 def step_keeps_fair_order(
-    decoding: int, paused: int, priority: Priority, lone_exceeds: int
+    block: int, decoding: int, paused: int, priority: Priority, lone_exceeds: int
 ) -> list[Any]:
-    """Claim that a step keeps the order. With `lone_exceeds` set to 1, this is the lemma's guard, a
-    variant that must fail: a request that is alone may exceed the limit."""
+    """Claim that a step that decides on pauses keeps the order, even if it interrupts a prefill.
+
+    With `lone_exceeds` set to 1, this is the lemma's guard, a variant that must fail: a request
+    that is alone may exceed the limit.
+    """
     numbers = Numbers()
     count = decoding + paused
     steps = [length(numbers, "steps", 0) for _ in range(count)]
     generated = [length(numbers, "generated") for _ in range(count)]
     left = [length(numbers, "left") for _ in range(count)]
+    rest = length(numbers, "rest")
     numbers.facts += [step == 0 for step in steps[:decoding]]
     numbers.facts += [step >= 1 for step in steps[decoding:]]
 
     def code(run: SymbolicRun) -> Any:
-        config = config_of(BLOCK, long_output_priority=priority is LONG)
+        config = config_of(block, long_output_priority=priority is LONG)
         requests = tuple(
             make_request(
                 run,
@@ -104,7 +110,13 @@ def step_keeps_fair_order(
             )._replace(computed=1)
             for n in range(count)
         )
-        state = State(running=requests[:decoding], paused=requests[decoding:])
+        ongoing = make_request(run, "ongoing", prompt=rest + 1)._replace(computed=1)
+        prefills, decodes = run.answer(z3.Bool("prefills")), requests[:decoding]
+        state = State(
+            running=(ongoing, *decodes) if prefills else decodes,
+            paused=requests[decoding:],
+            last_step_was_prefill=prefills,
+        )
         revision = REVISIONS["2.5.2"]
         with (
             stubs(release_2_5_2, fits_limit=_any_limit(run, lone_exceeds)),
@@ -146,7 +158,7 @@ def _run_without_blocks(config: SpyreConfig, state: State, decision: Any) -> Any
     name="code_starts_newcomer_behind_paused_{running}_{paused}{priority.ending}",
 )
 def code_starts_newcomer_behind_paused(
-    running: int, paused: int, priority: Priority, more: int
+    block: int, running: int, paused: int, priority: Priority, more: int
 ) -> list[Any]:
     """Claim that a newcomer joins behind the paused requests, and that it starts only after the
     last running request has left.
@@ -163,7 +175,7 @@ def code_starts_newcomer_behind_paused(
 
     def code(run: SymbolicRun) -> Any:
         config = config_of(
-            BLOCK, max_num_seqs=run.number(slots), long_output_priority=priority is LONG
+            block, max_num_seqs=run.number(slots), long_output_priority=priority is LONG
         )
         requests = tuple(
             make_request(
@@ -199,13 +211,13 @@ def code_starts_newcomer_behind_paused(
     "A request that the check on arrival accepted is within the limit when it is alone.",
     "spyre.release_2_5_2.fits_limit",
 )
-def code_keeps_lone_request(more: int) -> list[Any]:
+def code_keeps_lone_request(block: int, more: int) -> list[Any]:
     numbers = Numbers()
     computed, limit, left = (length(numbers, name) for name in ("computed", "limit", "left"))
     numbers.facts.append(computed + left <= limit + more)
 
     def code(run: SymbolicRun) -> Any:
-        config = config_of(BLOCK, max_batch_tkv=run.number(limit))
+        config = config_of(block, max_batch_tkv=run.number(limit))
         return release_2_5_2.fits_limit(config, [make_request(run, "0", computed=computed)])
 
     return holds_on(numbers, paths(numbers, code), z3.BoolVal)

@@ -160,8 +160,9 @@ def waiting_request_prevents_idling(revision: Revision, none_there: int) -> list
 def only_first_in_line_starts(revision: Revision, second: int) -> list[Any]:
     """Claim that only the first in line starts, whatever the volumetric check answers.
 
-    Two requests wait, and a third may prefill. With `second` set to 1, this is the lemma's guard, a
-    variant that must fail: the claim treats the second request as the first in line.
+    Two requests wait, a third may prefill, and a fourth may decode. With `second` set to 1, this
+    is the lemma's guard, a variant that must fail: the claim treats the second request as the first
+    in line.
     """
     numbers = Numbers()
     prompts = [length(numbers, "prompt") for _ in range(4)]
@@ -182,10 +183,11 @@ def only_first_in_line_starts(revision: Revision, second: int) -> list[Any]:
             )
         )
         busy = run.answer(z3.Bool("busy"))
+        members = (member,) if run.answer(z3.Bool("beside")) else ()
         waiting = (then, first) if second and run.answer(z3.Bool("turned")) else (first, then)
         state = State(
             waiting=waiting,
-            running=(ongoing, member) if busy else (member,),
+            running=(ongoing, *members) if busy else members,
             last_step_was_prefill=run.truth(z3.Bool("was prefill")),
         )
         checked = replace(revision, volume_check=lambda *_: run.answer(z3.Bool("fits")))

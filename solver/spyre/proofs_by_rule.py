@@ -159,9 +159,9 @@ _RESERVATION = RuleProof(
     "Are more blocks ever promised than are free?",
     "No, on the model `sound` and on that of 2.5.2.",
     (
-        f"{_BLOCKS}, in chunks of two blocks, with one request or with one that joins another; a "
-        "request holds at most two blocks; a hit finds one; on 2.5.2, a request that decodes may "
-        "also be paused",
+        f"{_BLOCKS}, in chunks of two blocks, with one request or with one that joins another; "
+        "before the step or the abort, a request holds at most two blocks, and its prompt fills at "
+        "most four more; a hit finds one; on 2.5.2, a request that decodes may also be paused",
         "requests that decode together take their new blocks one after the other",
         "no other constraint refuses a request; a refused request is promised nothing",
     ),
@@ -178,8 +178,10 @@ _PAUSING = RuleProof(
     "Not because of one another, but because of prefills. Without --prove, the search shows runs "
     "in which they do.",
     (
+        f"{_BLOCKS}, in {_CHUNKS_OF}",
         "the code runs with up to three requests, each of which decodes, is paused or joins, and "
-        "is assumed to do the same for more; the number of steps is only derived in prose",
+        "is assumed to do the same for more; beside those that decode or are paused, one may be in "
+        "its prefill; the number of steps is only derived in prose",
         "any batch may or may not fit the limit, but a request that is alone does",
     ),
     "the rest of the code",
@@ -195,6 +197,8 @@ _CHUNKS = RuleProof(
     "Yes.",
     (
         f"{_BLOCKS}, in {_CHUNKS_OF}",
+        "a chunk runs with no other request; nothing between two chunks changes what the request "
+        "has computed, which no lemma shows",
         "a hit consists of whole blocks without the last token; `blocks.admit`, which starts a "
         "request with its hit, runs with at most three of them",
     ),

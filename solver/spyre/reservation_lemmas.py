@@ -230,7 +230,8 @@ def code(block: int | None = None) -> list[Obligation]:
 
 
 class Holder(NamedTuple):
-    """A request in symbols, which has `held` blocks and either decodes or is in its prefill."""
+    """A request in symbols, which has `held` blocks and either decodes or is in its prefill. Its
+    prompt may fill the blocks of two more chunks."""
 
     prompt: Any
     tokens: Any
@@ -239,16 +240,17 @@ class Holder(NamedTuple):
     held: int
 
     @classmethod
-    def make(cls, numbers: Numbers, block: int, held: int, *, decodes: bool) -> "Holder":
+    def make(cls, numbers: Numbers, block: int, held: int, *, decodes: bool | None) -> "Holder":
+        """Return such a request; with `decodes` None, it may do either."""
         prompt, tokens = length(numbers, "prompt"), length(numbers, "tokens")
         ends, computed = length(numbers, "ends"), length(numbers, "computed", 0)
         numbers.facts += [ends <= tokens, computed <= held * block]
         if held:
             numbers.facts.append(computed > (held - 1) * block)
-        if decodes:
-            numbers.facts += [prompt <= computed, computed - prompt + 1 < ends]
-        else:
-            numbers.facts += [computed < prompt, prompt <= (held + FEW_BLOCKS) * block]
+        joined, fits = prompt <= computed, prompt <= (held + 2 * FEW_BLOCKS) * block
+        numbers.facts.append(z3.If(joined, computed - prompt + 1 < ends, fits))
+        if decodes is not None:
+            numbers.facts.append(joined == decodes)
         return cls(prompt, tokens, ends, computed, held)
 
     def need(self, numbers: Numbers, block: int, last_token: int) -> Any:
@@ -396,8 +398,8 @@ def _nothing(*_: Any) -> Any:
 )
 def code_keeps_promises_covered_at_abort(block: int, name: str, more: int) -> list[Any]:
     """Claim that no more blocks are promised than are free after an abort. The aborted request
-    holds two blocks, one of which may be shared. Either request may be paused if the revision
-    pauses requests.
+    holds two blocks, one of which may be shared, and may be in its prefill; another request may
+    decode. One that decodes may be paused if the revision pauses requests.
 
     With `more` set to 1, this is the lemma's guard, a variant that must fail: before the abort,
     three blocks more than are free may be promised.
@@ -407,7 +409,7 @@ def code_keeps_promises_covered_at_abort(block: int, name: str, more: int) -> li
     pauses = _pauses(name)
     free, others = length(numbers, "free", 0), length(numbers, "others", 0)
     holders = {
-        "0": Holder.make(numbers, block, 2, decodes=True),
+        "0": Holder.make(numbers, block, 2, decodes=None),
         "1": Holder.make(numbers, block, 1, decodes=True),
     }
     promised = [
@@ -421,11 +423,14 @@ def code_keeps_promises_covered_at_abort(block: int, name: str, more: int) -> li
     def code(run: SymbolicRun) -> Any:
         shared = run.answer(shares)
         config = config_of(block, FEW_BLOCKS, num_blocks=HUGE, prefix_caching=shared)
-        known = {
-            "0": holders["0"].of(run, "0", (1, 2)),
-            "1": holders["1"].of(run, "1", (1 if shared else 3,)),
+        known = {"0": holders["0"].of(run, "0", (1, 2))}
+        if run.answer(z3.Bool("beside")):
+            known["1"] = holders["1"].of(run, "1", (1 if shared else 3,))
+        paused = {
+            n
+            for n, request in known.items()
+            if pauses and request.prefilled and run.answer(z3.Bool(f"paused {n}"))
         }
-        paused = {n for n in known if pauses and run.answer(z3.Bool(f"paused {n}"))}
         state = State(
             running=tuple(request for n, request in known.items() if n not in paused),
             paused=tuple(request for n, request in known.items() if n in paused),

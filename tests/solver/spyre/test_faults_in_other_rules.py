@@ -11,6 +11,11 @@ CHOOSES = "    first = state.waiting[0]\n    if not revision.fits_pool"
 SORTS = "    return sorted(requests, key=lambda request: request.paused_steps, reverse=True)\n"
 PROMISES = "    for request in state.admitted:\n        promised +="
 HELD = "    return {block for request in state.admitted for block in request.blocks}\n"
+LISTS = "    requests = [*state.paused, *state.decoding]\n"
+ONGOING = "    ongoing = state.prefilling\n    if ongoing is not None:\n        return ongoing if"
+LOSES = "    return 0\n"
+WITHDRAWS = "        lost = revision.lost_blocks(config, revision, request, inside)\n"
+COUNTS = "    return end, end\n"
 STARTS = "    return allocator.start(state.pool, newcomer, hit, config.block_size)\n"
 FAULTS = {
     "two requests that wait alone never start": (
@@ -27,6 +32,22 @@ FAULTS = {
         "    if ongoing is not None:\n",
         "    if ongoing is not None and state.waiting:\n        return None\n"
         "    if ongoing is not None:\n",
+    ),
+    "while a request prefills and none decodes, the last in line starts": (
+        "SPY-R53",
+        {"only_first_in_line_starts"},
+        "spyre/documented.py",
+        ONGOING,
+        "    if state.prefilling and not state.decoding and len(state.waiting) > 1:\n"
+        f"        return state.waiting[-1]\n{ONGOING}",
+    ),
+    "while a request prefills, decoding requests are considered before paused ones": (
+        "SPY-P01",
+        {"step_keeps_fair_order_1_1", "step_keeps_fair_order_1_1_long"},
+        "spyre/release_2_5_2.py",
+        LISTS,
+        "    if state.prefilling is not None:\n        return [*state.decoding, *state.paused]\n"
+        f"{LISTS}",
     ),
     "of three requests, the one paused longest is not the first, if long outputs go first": (
         "SPY-P01",
@@ -50,6 +71,31 @@ FAULTS = {
         HELD,
         HELD.replace("state.admitted", "state.running"),
     ),
+    "what was promised to a request that is aborted in its prefill stays promised": (
+        "SPY-R50",
+        {"code_keeps_promises_covered_at_abort_sound"},
+        "spyre/blocks.py",
+        LOSES,
+        "    return 0 if request.prefilled else 9 * blocks_at_end(config, request)\n",
+    ),
+    "what was promised to a request that is aborted alone stays promised": (
+        "SPY-R50",
+        {f"code_keeps_promises_covered_at_abort_{name}" for name in ("sound", "2.5.2")},
+        "spyre/scheduler.py",
+        WITHDRAWS,
+        f"{WITHDRAWS}        lost += 9 * (not after.admitted)\n",
+    ),
+    "a first chunk that is not the last takes blocks beyond the prompt": (
+        "SPY-R50",
+        {
+            f"step_keeps_promises_covered_{kind}_sound"
+            for kind in ("admits_0", "admits_shared", "admits_idle")
+        },
+        "spyre/documented.py",
+        COUNTS,
+        "    if request.computed == request.prefix_hit and end < request.prompt:\n"
+        f"        return end, end + 8 * config.block_size\n{COUNTS}",
+    ),
     "the token after a hit is never computed": (
         "SPY-R54",
         {"newcomer_starts_with_its_hit"},
@@ -71,3 +117,19 @@ def test_a_fault_makes_a_lemma_of_the_rule_fail(rule, refuted, file, line, inste
         lemmas = [lemma for lemma in proofs.PROOFS[rule].obligations(64) if lemma.name in refuted]
         found = {lemma.name for lemma in discharge(lemmas) if lemma.status == "refuted"}
     assert found == refuted
+
+
+@pytest.mark.parametrize("lemma", ["step_keeps_fair_order_1_1", "step_keeps_fair_order_2_0"])
+def test_a_fault_for_one_block_size_makes_the_lemma_fail_for_this_size(lemma):
+    fault = f"{LISTS}    if config.block_size == 48:\n        return requests[::-1]\n"
+    with imported_anew(changed([("spyre/release_2_5_2.py", LISTS, fault)])):
+        proofs = importlib.import_module("schedproof.solver.spyre.proofs_by_rule")
+        discharge = importlib.import_module("schedproof.solver.smt.obligation").discharge
+        statuses = [
+            each.status
+            for block in (48, 64)
+            for each in discharge(
+                [made for made in proofs.PROOFS["SPY-P01"].obligations(block) if made.name == lemma]
+            )
+        ]
+    assert statuses == ["refuted", "proven"]
