@@ -203,7 +203,7 @@ class KeptPrefixes:
         request, held = history.live.get(victim), len(_before(history).get(victim, ()))
         if request is None or not held or history.config.get("num_speculative_tokens"):
             return True
-        slots = history.features.slots(history.config, request.num_tokens + 1)
+        slots: int = history.features.slots(history.config, request.num_tokens + 1)
         return slots > held * self.block_size
 
     def _publish(self, number: int, content: Content, state: int) -> None:

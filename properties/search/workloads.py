@@ -276,9 +276,8 @@ class _Requests:
         )
 
     def _in_tokens(self, length: int) -> int:
-        if self._shape.sixteenths:
-            return max(length * self._config["block_size"] // 16, 1)
-        return length
+        block: int = self._config["block_size"]
+        return max(length * block // 16, 1) if self._shape.sixteenths else length
 
     def _long_prompt(self, in_largest: bool) -> int:
         length = self._draw.randint(self._longest // 4, self._longest * 3 // 4)
