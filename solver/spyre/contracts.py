@@ -77,8 +77,7 @@ def left_padding(prompt: int, block: int, chunk_blocks: int) -> bool:
 
 @_contract("documented.next_chunk", _in_a_prompt, PRODUCTION, SMALL)
 def chunk_in_turn(prompt: int, computed: int, block: int, chunk_blocks: int) -> bool:
-    """The next chunk to compute contains the next token, and is not larger than chunk_size
-    (SPY-R04).
+    """The next chunk contains the next token, and is not larger than chunk_size (SPY-R04).
 
     So every step makes progress and stays within the prompt, wherever a cached prefix ends.
     """
@@ -113,8 +112,7 @@ def chunk_after_chunk(prompt: int, computed: int, block: int, chunk_blocks: int)
 
 @_contract("documented.is_last_chunk", _in_a_prompt, PRODUCTION, SMALL)
 def last_chunk(prompt: int, computed: int, block: int, chunk_blocks: int) -> bool:
-    """When a chunk starts, the rest of the prompt fits in that chunk if and only if the chunk is
-    the last one (SPY-R39).
+    """When a chunk starts, the rest of the prompt fits in it if and only if it is last (SPY-R39).
 
     `computed` only selects the chunk. In the middle of a chunk this would not be true, but no code
     asks at such a point.
@@ -187,8 +185,7 @@ def request_tkv(lengths: list[int], block: int) -> bool:
 
 @_contract("documented.max_tkv", _a_batch, PRODUCTION, SMALL)
 def largest_tkv(lengths: list[int], block: int) -> bool:
-    """The max-tkv is in the longest member's last block, at the largest offset of any member
-    (SPY-R27)."""
+    """The max-tkv is in the longest member's last block, at the largest offset of any (SPY-R27)."""
     largest = documented.max_tkv(lengths, block) - 1
     offset = max((n - 1) % block for n in lengths)
     return largest // block == (max(lengths) - 1) // block and largest % block == offset
@@ -228,8 +225,7 @@ def realigned_place(tokens: int, width: int, block: int) -> bool:
     SMALL,
 )
 def realigned_tkv(tokens: int, longest: int, block: int) -> bool:
-    """Except at a boundary, the realigned position is the tkv that the member has in a batch with
-    the longest member.
+    """Except at a boundary, the realigned position is the tkv of the member beside the longest.
 
     At a boundary, it is one block lower, and the releases differ from the definition. SPY-R46.
     """

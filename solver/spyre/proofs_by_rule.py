@@ -129,6 +129,7 @@ def _check(setting: Setting) -> Check:
 
 _BLOCKS = "the code runs with the chosen block size (64 tokens for `any`)"
 _CHUNKS_OF = "chunks of eight blocks"
+_ON = "interleaving and pausing are on (pausing has no effect on `sound` and 2.1.2)"
 _LENGTH = RuleProof(
     "Does max_model_len need a constraint?",
     "No, if it is a multiple of the block size: the check on arrival then keeps every tkv within "
@@ -138,6 +139,7 @@ _LENGTH = RuleProof(
         "the constraint is checked with up to two decoding requests, the tkv with two",
         "no request grows beyond prompt + max_tokens - 1 tokens (SPY-R07's lemmas)",
         "blocks have at least 3 tokens, and max_model_len is longer than two blocks",
+        _ON,
         "for a request that is alone, the volumetric checks are those of `symbolic_admission`, not "
         "the code, and without `document_figure` and `rounded`, which no release uses",
     ),
@@ -164,6 +166,7 @@ _RESERVATION = RuleProof(
         "most four more; a hit finds one; on 2.5.2, a request that decodes may also be paused",
         "requests that decode together take their new blocks one after the other",
         "no other constraint refuses a request; a refused request is promised nothing",
+        _ON,
     ),
     "which blocks a hit finds, and under which content they are published (ALL-R09)",
     combine(reservation_lemmas.obligations, reservation_lemmas.code),
@@ -183,8 +186,9 @@ _PAUSING = RuleProof(
         "is assumed to do the same for more; beside those that decode or are paused, one may be in "
         "its prefill; the number of steps is only derived in prose",
         "any batch may or may not fit the limit, but a request that is alone does",
+        _ON,
     ),
-    "the rest of the code",
+    "aborts, arrivals and the code of the limit",
     combine(pausing_lemmas.obligations, fairness_lemmas.obligations),
     {
         "one-token requests overtake a paused one (SPY-P01, SPY-R52, 2.5.2)": lambda: (
@@ -201,6 +205,7 @@ _CHUNKS = RuleProof(
         "has computed, which no lemma shows",
         "a hit consists of whole blocks without the last token; `blocks.admit`, which starts a "
         "request with its hit, runs with at most three of them",
+        _ON,
     ),
     "which blocks a hit finds, and those that a chunk writes (SPY-R56, SPY-R57)",
     combine(chunk_lemmas.obligations, code_lemmas.chunks),
@@ -218,7 +223,8 @@ _PROGRESS = RuleProof(
     "twice the number of tokens. On 2.5.2 others overtake it; without --prove, the search shows "
     "runs in which they do.",
     (
-        "the code runs with blocks of 64 and chunks of 512",
+        "the code runs with blocks of 64 and chunks of 512; pausing, which has no effect on "
+        "`sound`, is off",
         "one decoding request stands for all decoding ones, and at most two waiting ones stand for "
         "all that wait",
     ),

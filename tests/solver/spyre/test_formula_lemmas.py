@@ -96,8 +96,8 @@ def test_a_lemma_whose_guard_holds_too_is_unguarded(monkeypatch):
         numbers.facts.append(z3.BoolVal(False))
         return batch(numbers, decoding)
 
-    batch = formula_lemmas._batch
-    monkeypatch.setattr(formula_lemmas, "_batch", of_no_batch)
+    batch = formula_lemmas.batch_of
+    monkeypatch.setattr(formula_lemmas, "batch_of", of_no_batch)
     covers = [lemma for lemma in obligations("common_base") if lemma.name.startswith("covers")]
     assert [status(number) for number in covers] == ["unguarded", "unguarded"]
 
