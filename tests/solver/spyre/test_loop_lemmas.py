@@ -24,7 +24,7 @@ def statuses(file="", line="", instead=""):
     with imported_anew({file: text.replace(line, instead)} if file else {}):
         lemmas = importlib.import_module("schedproof.solver.spyre.loop_lemmas").obligations
         revision = importlib.import_module("schedproof.model.spyre.model").REVISIONS["sound"]
-        every = lemmas(revision, revision.volume_check, 64)
+        every = lemmas(revision, revision.volume_check, 64, 512)
         return {found.name: found.status for found in discharge(every)}
 
 
