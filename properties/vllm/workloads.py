@@ -1,0 +1,51 @@
+"""The configuration values with which each shape of workload runs on vLLM."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+# The published sizes; pools that run out, and pools that do not.
+_PUBLISHED: dict[str, Sequence[Any]] = {
+    **{"max_num_seqs": (128, 256), "max_num_batched_tokens": (2048, 8192)},
+    **{"enable_prefix_caching": (True, False), "policy": ("fcfs", "priority")},
+}
+WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
+    "crowd": _PUBLISHED
+    | {"max_model_len": (512,), "num_blocks": (1000, None), "watermark": (0.6, 0.0)},
+    "packed": {
+        **_PUBLISHED,
+        **{"max_model_len": (512,), "num_blocks": (90, 48)},
+        **{"enable_chunked_prefill": (True, False), "watermark": (0.0, 0.1)},
+        "num_speculative_tokens": (0, 3),
+    },
+    "long": {
+        **{"max_num_seqs": (3, 24), "max_num_batched_tokens": (64, 512), "max_model_len": (128,)},
+        **{"num_blocks": (24, 12), "policy": ("fcfs", "priority")},
+    },
+    "idle": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (None, 48)},
+    "deep": _PUBLISHED
+    | {"max_num_seqs": (1, 32, 48), "max_model_len": (131_072,), "num_blocks": (30_000,)}
+    | {"max_num_batched_tokens": (32_768, 2048, 8192)},
+    "loose": _PUBLISHED | {"max_model_len": (8192,), "enable_chunked_prefill": (True, True, False)},
+    "full": {
+        **{"max_num_seqs": (256, 512), "max_num_batched_tokens": (8192, 2048)},
+        **{"max_model_len": (16_384,), "num_blocks": (None, 1000), "policy": ("fcfs", "priority")},
+        "watermark": (0.0, 0.25),
+    },
+    "scarce": {
+        **{"max_num_seqs": (4, 16), "max_num_batched_tokens": (64, 512), "max_model_len": (144,)},
+        **{"num_blocks": (9, 16, 40), "policy": ("fcfs", "priority")},
+        **{"long_prefill_token_threshold": (0, 24), "watermark": (0.0, 0.1)},
+        **{"num_speculative_tokens": (0, 3), "async_scheduling": (False, False, True)},
+    },
+    "brim": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (40, 64)},
+    "wide": {
+        **{**_PUBLISHED, "max_num_batched_tokens": (16_384, 2048)},
+        **{"max_model_len": (16_384,), "num_blocks": (6000, 1100)},
+        "long_prefill_token_threshold": (3072, 0),
+    },
+    "sharers": {
+        **{"max_num_seqs": (512, 1024), "max_num_batched_tokens": (1024, 8192)},
+        **{"max_model_len": (512,), "num_blocks": (2000, 600), "policy": ("priority", "fcfs")},
+        "enable_prefix_caching": (True,),
+    },
+}
