@@ -29,8 +29,8 @@ def never_preempted(block: int | None = None) -> list[Obligation]:
 
 _SWITCHED_OFF = (
     "the model is that of the revision `documented`, not that of a release; prefix caching is on; "
-    "every feature that is off by default is off, such as drafts, steps in flight, connectors, encoders, KV groups, "
-    "adapters, the adaptive threshold and control events"
+    "every feature that is off by default is off, such as drafts, steps in flight, connectors, "
+    "encoders, KV groups, adapters, the adaptive threshold and control events"
 )
 _GROWS = (
     "the code runs with the chosen block size (16 tokens for `any`); a running request holds one "
