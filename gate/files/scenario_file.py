@@ -84,6 +84,14 @@ def scenario_json(scenario: Scenario) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
+def with_rule(scenario: Scenario, rule: str) -> Scenario:
+    """Return a scenario that names the rule that it breaks, as each entry of a corpus must."""
+    origin = scenario.origin or {}
+    if origin.get("rule") or all(known.id != rule for known in load(scenario.system)):
+        return scenario
+    return msgspec.structs.replace(scenario, origin={**origin, "rule": rule})
+
+
 def write_scenario(scenario: Scenario, folder: Path, rule: str) -> Path:
     """Write a counterexample to `folder`, atomically. Its file name is derived from the rule and
     the content. Raise FileError if the folder cannot be written to.
@@ -92,10 +100,7 @@ def write_scenario(scenario: Scenario, folder: Path, rule: str) -> Path:
     says what is expected of the scenario.
     """
     path = folder / file_name(scenario, rule)
-    origin = scenario.origin or {}
-    if not origin.get("rule") and any(known.id == rule for known in load(scenario.system)):
-        # A corpus contains only scenarios that name their rule.
-        scenario = msgspec.structs.replace(scenario, origin={**origin, "rule": rule})
+    scenario = with_rule(scenario, rule)
     with name_file_in_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         # Never write through a link, which may lead to another user's file, or into a pipe, which

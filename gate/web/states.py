@@ -29,7 +29,7 @@ from ..console.step_lines import step_line
 from ..explore.explorer import Ended, memory_mb
 from ..explore.report import Reporter
 from ..files.disk import write
-from ..files.scenario_file import file_name, scenario_json
+from ..files.scenario_file import file_name, scenario_json, with_rule
 from ..targets.target_spec import MODEL, STEP_LIMIT, replay_options
 from .base.page import render_page
 from .base.words import progress, queues
@@ -246,7 +246,7 @@ def _rule(graph: Graph, rule: Rule) -> dict[str, Any]:
             "path": shown.path,
             "message": shown.message,
             "file": file,
-            "scenario": scenario_json(shown.scenario),
+            "scenario": scenario_json(with_rule(shown.scenario, rule.id)),
             "command": f"schedproof replay {shlex.quote(file)}{options}",
         }
     return reported

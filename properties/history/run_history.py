@@ -403,8 +403,8 @@ class RunHistory(Generic[R]):
         any request, itself included, has computed by the end of the step."""
         tokens = 0
         for other in self.kin(account):
-            if not other.max_computed and other.id not in self.live:
-                continue
+            if other.id not in step.scheduled and not self.features.reached(self, other):
+                continue  # it has computed nothing
             shared = in_common(account, other)
             if shared <= tokens:
                 continue  # whatever it has computed, it has no more in common

@@ -92,7 +92,8 @@ def test_a_counterexample_is_replayed_explained_and_written(run):
     assert "BROKEN SPY-R07 batch × tkv within the limit" in lines[4]
     assert "  why:" in lines
     [file] = Path("schedproof-out").iterdir()
-    assert read_scenario(file).origin == {"engine": "z3", "note": "formula 2.1.0", "seed": None}
+    origin = {"engine": "z3", "note": "formula 2.1.0", "seed": None, "rule": "SPY-R07"}
+    assert read_scenario(file).origin == origin
     command = f"schedproof replay {file} --target model:2.1.0 --rule SPY-R07"
     assert lines[-2].strip() == f"replay:   {command}"
     again = run(*command.split()[1:])
