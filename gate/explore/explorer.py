@@ -121,7 +121,7 @@ def chosen_rules(
         if not can_be_explored(chosen):
             raise InputError(
                 "--rule",
-                f"{chosen.id} cannot be checked by exploring states; valid: `schedproof gate`",
+                f"{chosen.id} cannot be checked by exploring states; use `schedproof gate`",
             )
         check_applies(chosen, revision)
     return [rule for rule in rules if can_be_explored(rule) and applies(rule, revision)]

@@ -89,8 +89,8 @@ class Features:
         return prefix_hits.tokens_hit(history.config, step, account, aborted)
 
     def reached(self, history: Run, account: RequestHistory) -> int:
-        """Return the largest number of a request's tokens that were ever computed. The request is
-        not scheduled in this step."""
+        """Return the largest number of tokens that have ever been computed for a request. Only for
+        a request that is not scheduled in this step."""
         return account.max_computed
 
     def loads_in(self, history: Run, step: Step) -> list[tuple[RequestHistory, int]]:

@@ -239,7 +239,7 @@ def with_turns(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> 
 
 
 def most_tokens(config: Mapping[str, Any]) -> int:
-    """Return the largest number of tokens of a session that every target accepts."""
+    """Return how many tokens a session may have at most, so that every target accepts it."""
     limits = [config["max_model_len"]]
     if config["num_blocks"] is not None:
         limits.append(config["num_blocks"] * config["block_size"])

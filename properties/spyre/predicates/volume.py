@@ -105,8 +105,8 @@ def overrun(batch: list[Member], newcomer: Member, block: int, limit: int) -> Ov
 
 
 def max_tkv(lengths: list[int], block: int) -> int:
-    """Return the largest tkv of a batch whose members are padded to the blocks of the longest
-    one."""
+    """Return the largest tkv of a batch in which each member is padded to as many blocks as the
+    longest one fills."""
     width = -(-max(lengths) // block)
     return (width - 1) * block + max((length - 1) % block + 1 for length in lengths)
 

@@ -172,7 +172,7 @@ def note_aborts_inside(requests: Iterable[VllmRequestHistory]) -> None:
 
 
 def is_sent(request: VllmRequestHistory) -> bool:
-    """Return whether the blocks of an ended request are being sent, or were."""
+    """Return whether the blocks of an ended request are being sent or have been sent."""
     if request.send_steps is None:
         return False
     return request.ended in ("length", "eos") or (
