@@ -93,10 +93,10 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     name `x`. `grammar_steps`: the number of steps after the request's arrival for which the grammar
     of its structured output is being compiled; with `grammar_fails`, it then turns out to be
     invalid. `grammar_begins`: the number of output tokens in which the model reasons before it
-    answers; the grammar constrains only later ones.
-    `grammar_ends`: the number of output tokens after which the grammar has ended; later tokens are
-    not constrained. `grammar_drafts`: how many drafts fit the grammar if n output tokens are known,
-    for each n, repeated as needed; empty means all. `turns`: with streaming inputs, the turns of
+    answers; the grammar constrains only later ones. `grammar_ends`: the number of output tokens
+    after which the grammar has ended; later tokens are not constrained. `grammar_drafts`: how many
+    drafts fit the grammar if n output tokens are known, for each n, repeated as needed; empty means
+    all. `turns`: with streaming inputs, the turns of
     the session after the first one; the session ends with the last of them. `tool_steps`: with a
     main loop, the number of steps after the request's arrival for which the tool of its session
     still runs; until then, a router holds the request back. `sent_as`: the id under which the

@@ -96,8 +96,8 @@ def write_scenario(scenario: Scenario, folder: Path, rule: str) -> Path:
     """Write a counterexample to `folder`, atomically. Its file name is derived from the rule and
     the content. Raise FileError if the folder cannot be written to.
 
-    If the file is already an entry of a corpus with this content, leave it as it is: only the entry
-    says what is expected of the scenario.
+    An entry of a corpus with the same content is not overwritten, because it also records what is
+    expected of the scenario.
     """
     path = folder / file_name(scenario, rule)
     scenario = with_rule(scenario, rule)

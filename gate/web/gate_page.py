@@ -95,7 +95,7 @@ def _counts(verdict: Verdict) -> list[tuple[str, int]]:
 
 def _words(verdict: Verdict) -> dict[str, str]:
     """Return the heading of each status. With a base, "known" also covers rules that the base
-    breaks and that nobody has accepted."""
+    breaks, even if no entry accepts them."""
     if verdict.base is None:
         return WORDS
     return WORDS | {"known": "broken by the base as well, or accepted"}

@@ -68,7 +68,7 @@ def count_down(sequence: Sequence) -> Sequence:
 
 def new_turn(sequence: Sequence) -> Sequence:
     """Return a session at the beginning of its next turn. Only the tokens of the new input are to
-    be computed (V1-R45), and the turn has a grammar of its own (V1-R59)."""
+    be computed (V1-R45), and the turn has its own grammar (V1-R59)."""
     turn, *others = sequence.turns
     return sequence._replace(
         content=(*sequence.content, *turn.prompt),

@@ -340,7 +340,8 @@ _NO_RESULT = object()
 
 
 class Once:
-    """Paths that are found once, as far as they are read, and can be iterated over many times."""
+    """Paths that can be iterated over many times. Each path is found only once, and only when it is
+    read for the first time."""
 
     def __init__(self, found: Iterator[Path]) -> None:
         self._rest, self._found = found, list[Path]()

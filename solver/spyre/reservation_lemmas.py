@@ -318,6 +318,8 @@ def _all_blocks(state: State) -> Any:
 
 
 def _admitted(state: State) -> tuple[Sequence, ...]:
+    """Return every request that holds blocks. The lemmas must not rely on `State.admitted`, which
+    belongs to the code that they are about."""
     return state.running + state.paused
 
 

@@ -40,8 +40,8 @@ class VllmRequestHistory(RequestHistory):
             cache.
         blocked: for how many steps, including the coming one, it cannot run because its grammar is
             not compiled, its next input has not come, or the tool of its session is running.
-        arrived_blocked: whether it has a grammar, for which it had to wait. A turn of a session may
-            have a grammar of its own.
+        arrived_blocked: whether it has a grammar, for which it had to wait. Each turn of a
+            session may have its own grammar.
         grammar_begins, grammar_ends, grammar_drafts: after how many tokens of reasoning the grammar
             begins, after how many tokens it has ended, and how many drafts fit it, for each number
             of known tokens, repeated as needed.

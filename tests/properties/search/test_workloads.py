@@ -1,6 +1,7 @@
 """Workloads: runs at sizes that the state machine does not draw, on every system's model."""
 
 from collections import Counter
+from typing import NamedTuple
 
 import pytest
 from msgspec import structs
@@ -120,42 +121,44 @@ def test_few_requests_of_a_shape_are_too_large_for_its_configurations(system, sh
         assert len(scenario.requests) > 0.9 * wanted
 
 
-@pytest.mark.parametrize("system", [system for system in SYSTEMS if "full" in shapes_of(system)])
-def test_a_full_batch_shares_blocks_more_often_than_five_bits_can_count(system):
-    sharers, running = 0, 0
+class Most(NamedTuple):
+    """The most requests of a step that share a block, that run, and that end."""
+
+    share: int
+    run: int
+    end: int
+
+
+def most_in_a_step(scenario):
+    seen = []
 
     def watch(_, step):
-        nonlocal sharers, running
-        counts = Counter(block for table in step.blocks.values() for block in {*table})
-        sharers = max([sharers, *counts.values()])
-        running = max(running, len(step.running))
+        sharers = Counter(block for table in step.blocks.values() for block in {*table})
+        seen.append((max(sharers.values(), default=0), len(step.running), len(step.finished)))
 
-    for full in runs(system, "full", 2):
-        replay(ModelTarget(), full, [], watch)
-    assert sharers > 32
-    assert running > 250
+    replay(ModelTarget(), scenario, [], watch)
+    return Most(*map(max, zip(*seen, strict=True)))
+
+
+@pytest.mark.parametrize("system", [system for system in SYSTEMS if "full" in shapes_of(system)])
+def test_a_full_batch_shares_blocks_more_often_than_five_bits_can_count(system):
+    most = [most_in_a_step(full) for full in runs(system, "full", 2)]
+    assert max(full.share for full in most) > 32
+    assert max(full.run for full in most) > 250
 
 
 @pytest.mark.parametrize(
-    ("system", "shape", "most"),
+    ("system", "shape", "counted"),
     [
         *((system, "sharers", 256) for system in SYSTEMS if system != "spyre"),
         ("spyre", "joiners", 31),
     ],
 )
-def test_more_requests_share_a_block_than_few_bits_can_count(system, shape, most):
+def test_more_requests_share_a_block_than_few_bits_can_count(system, shape, counted):
     for scenario in runs(system, shape, 2):
-        sharers, together = 0, 0
-
-        def watch(_, step):
-            nonlocal sharers, together
-            counts = Counter(block for table in step.blocks.values() for block in {*table})
-            sharers = max([sharers, *counts.values()])
-            together = max(together, len(step.finished))
-
-        replay(ModelTarget(), scenario, [], watch)
-        assert sharers > most
-        assert together > 1
+        most = most_in_a_step(scenario)
+        assert most.share > counted
+        assert most.end > 1
         assert scenario.requests[-1].arrival > scenario.requests[0].arrival
 
 
