@@ -20,6 +20,7 @@ Drafts, steps in flight, connectors, encoders, additional KV groups and control 
 off.
 """
 
+from operator import index
 from types import SimpleNamespace
 from typing import Any
 
@@ -396,7 +397,7 @@ def code_admits_first_in_line(block: int, waiting: int, reserve: int) -> list[An
             reserve_full_isl=run.truth(whole),
             policy="priority" if run.answer(by_priority) else "fcfs",
         )
-        hits = tuple(range(100, 100 + run.number(cached).__index__()))
+        hits = tuple(range(100, 100 + index(run.number(cached))))
         blocks_free = Pool(
             run.number(pool - len(hits)), (), 1, tuple((number, None) for number in hits)
         )

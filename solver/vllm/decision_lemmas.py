@@ -119,7 +119,7 @@ def run_decision(policy: Any, running: int, waiting: int, then: Any = None) -> D
     requests = [Symbolic.make(numbers, n, runs=n < running) for n in range(running + waiting)]
     queue = requests[running:]
     if policy == "priority":
-        numbers.facts += [one.priority <= other.priority for one, other in pairwise(queue)]
+        numbers.facts += [ahead.priority <= behind.priority for ahead, behind in pairwise(queue)]
 
     def code(run: SymbolicRun) -> Any:
         config = VllmConfig(
