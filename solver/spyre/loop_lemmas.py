@@ -51,6 +51,7 @@ from ..smt.execution import (
     paths,
     stubs,
 )
+from ..smt.ids import plain_id
 from ..smt.kinds import (
     HIDDEN,
     NAME,
@@ -69,7 +70,7 @@ from ..smt.obligation import Obligation, lemma
 from ..smt.on_symbols import on_symbols
 from .admission_lemmas import LOOKS_AHEAD
 from .symbolic_admission import MANY, length
-from .symbolic_state import MODULES, StepConfiguration, any_request, plain_id, several
+from .symbolic_state import MODULES, StepConfiguration, any_request, several
 from .symbolic_step import Step
 
 BY_INDUCTION = {

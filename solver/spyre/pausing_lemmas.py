@@ -52,6 +52,7 @@ from ...model.spyre import documented, release_2_5_2
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Sequence, State
 from ..smt.execution import SymbolicRun, UndecidedError, bare, holds_on, paths, stubs
+from ..smt.ids import plain_id
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation, lemma
 from ..smt.on_symbols import on_symbols
@@ -61,15 +62,7 @@ from .admission_lemmas import BLOCK
 from .loop_lemmas import kept_requests_fit_after_each_turn
 from .step_lemmas import between_steps
 from .symbolic_admission import SIZES, Lengths, blocks, length, own_tkv, own_tkvs
-from .symbolic_state import (
-    MODULES,
-    StepConfiguration,
-    Stepped,
-    any_config,
-    any_request,
-    plain_id,
-    several,
-)
+from .symbolic_state import MODULES, StepConfiguration, Stepped, any_config, any_request, several
 from .symbolic_step import Step
 
 # The numbers of requests that decode, and that are paused, before a step. The last decoding request

@@ -1,7 +1,6 @@
 """Symbols for everything that a step of the scheduler reads besides the lengths of its requests. A
 value leads to separate paths only if the code reads it."""
 
-import re
 from collections.abc import Collection, Iterator
 from types import ModuleType
 from typing import Any, NamedTuple, cast
@@ -27,6 +26,7 @@ from ...model.spyre.revision import Revision
 from ...model.spyre.state import Decision, State
 from ...model.spyre.state import Sequence as Request
 from ..smt.execution import SymbolicLength, SymbolicRun, UndecidedError, bare, count_as_more
+from ..smt.ids import Name
 from ..smt.terms import boolean, integer
 
 # The modules that a step runs.
@@ -123,10 +123,6 @@ def keeps_lengths(request: Request, of: Lengths, block: int) -> Iterator[Any]:
     yield bare(request.prefix_hit) == of.hit * block
 
 
-# The ids that the proof gives to requests.
-OURS = re.compile(r"[rw]?[0-9]+|p|new|gone")
-
-
 def check_fields() -> None:
     """Refuse a model whose requests, states or configuration have fields that the proof does not
     set.
@@ -140,32 +136,6 @@ def check_fields() -> None:
                 f"has fields that the proof does not set, or lacks some: {kind.__name__} must have "
                 f"exactly {', '.join(fields)}"
             )
-
-
-class Name(str):
-    """The id of a request. A step may only compare it with other ids, and anything else raises
-    UndecidedError."""
-
-    __hash__ = str.__hash__
-
-    def __eq__(self, other: object) -> bool:
-        if type(other) is str and not OURS.fullmatch(other):
-            self._is_read()
-        return str.__eq__(self, other)
-
-    def _is_read(self, *_: Any, **__: Any) -> Any:
-        raise UndecidedError("reads the id of a request")
-
-    __str__ = __repr__ = __format__ = __len__ = __iter__ = __getitem__ = __contains__ = _is_read
-    __lt__ = __le__ = __gt__ = __ge__ = __add__ = __mul__ = __rmul__ = __mod__ = _is_read
-
-    def __getattribute__(self, name: str) -> Any:
-        return self._is_read() if name in vars(str) else object.__getattribute__(self, name)
-
-
-def plain_id(name: str) -> str:
-    """Return the plain id that a `Name` hides from the code."""
-    return str.__str__(name)
 
 
 class Several(Request, frozen=True):

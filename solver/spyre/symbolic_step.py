@@ -37,6 +37,7 @@ from ..smt.execution import (
     paths,
     stubs,
 )
+from ..smt.ids import Name, plain_id
 from ..smt.numbers import Numbers
 from ..smt.on_symbols import length_of, on_symbols
 from ..smt.terms import all_of, any_of, boolean, integer
@@ -48,14 +49,12 @@ from .symbolic_state import (
     Call,
     Held,
     Lengths,
-    Name,
     OnlyVisited,
     StepConfiguration,
     Stepped,
     SymbolicConfig,
     Unread,
     check_fields,
-    plain_id,
     several,
     several_names,
 )

@@ -17,7 +17,7 @@ wrong change to the scheduler makes one of them fail:
   number of known tokens.
 
 Drafts, steps in flight, connectors, encoders, additional KV groups and control events are switched
-off.
+off. Every other setting has the value that the lemma needs, or may have any value.
 """
 
 from operator import index
@@ -29,10 +29,10 @@ import z3
 from ...model import pool as blocks_of_pool
 from ...model.pool import NOTHING_CACHED, Pool, cached_blocks, free_blocks
 from ...model.vllm import kv_cache, scheduler
-from ...model.vllm.config import VllmConfig
 from ...model.vllm.model import VllmModel
 from ...model.vllm.state import Sequence, State
 from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubs
+from ..smt.ids import Name, plain_id
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from . import symbols
@@ -44,7 +44,7 @@ from .decision_lemmas import (
     in_decisions,
     step_keeps_budget,
 )
-from .symbols import blocks, some
+from .symbols import Held, Reported, Settings, blocks, some
 
 BLOCK = 16  # tokens, unless the lemmas are about any size
 FEW = 3  # blocks; the code hands them out one by one
@@ -100,11 +100,12 @@ def never_preempted(block: int | None) -> list[Obligation]:
 )
 def share_is_computed_as_in_lemmas(more: int) -> list[Any]:
     numbers = Numbers()
+    settings = Settings(numbers)
     behind, left = some(numbers, "behind", 1), some(numbers, "left", 1)
-    threshold = some(numbers, "threshold")
+    threshold = settings.numbers["long_prefill_token_threshold"]
 
     def code(run: SymbolicRun) -> Any:
-        config = _config(long_prefill_token_threshold=run.number(threshold))
+        config = settings.config(run)
         wanted: Any = run.number(behind)
         share = scheduler.clamp(config, wanted, run.number(left))
         return bare(share), bare(scheduler.capped(config, wanted))
@@ -115,10 +116,6 @@ def share_is_computed_as_in_lemmas(more: int) -> list[Any]:
         return z3.And(same, cap == symbols.capped(behind, threshold))
 
     return holds_on(numbers, paths(numbers, code), as_in_lemmas)
-
-
-def _config(**keys: Any) -> VllmConfig:
-    return VllmConfig(**{"enable_prefix_caching": False, **keys})
 
 
 @lemma(
@@ -134,18 +131,14 @@ def door_refuses_what_lemmas_assume(block: int, more: int) -> list[Any]:
     that the model's length is one token shorter.
     """
     numbers = Numbers()
+    settings = Settings(numbers)
     prompt, tokens = some(numbers, "prompt", 1), some(numbers, "tokens", 1)
-    longest, pool, budget = (some(numbers, name, 1) for name in ("longest", "pool", "budget"))
-    chunks = z3.Bool("chunks")
+    names = "max_model_len", "num_blocks", "max_num_batched_tokens"
+    longest, pool, budget = (settings.numbers[name] for name in names)
+    chunks = z3.Bool("enable_chunked_prefill")
 
     def code(run: SymbolicRun) -> Any:
-        config = _config(
-            block_size=block,
-            max_model_len=run.number(longest),
-            num_blocks=run.number(pool),
-            max_num_batched_tokens=run.number(budget),
-            enable_chunked_prefill=run.truth(chunks),
-        )
+        config = settings.config(run, block_size=block, num_blocks=run.number(pool))
         request: Any = SimpleNamespace(
             whole=(run.number(prompt), run.number(tokens)), encoder_inputs=()
         )
@@ -158,6 +151,17 @@ def door_refuses_what_lemmas_assume(block: int, more: int) -> list[Any]:
         z3.Or(chunks, computed <= budget),
     )
     return holds_on(numbers, paths(numbers, code), lambda let_in: passes == let_in)
+
+
+def any_request(run: SymbolicRun, prompt: Any, own: Any) -> Sequence:
+    """Return a waiting request with these tokens, of a prompt and of its own. Its other fields may
+    have any value, as long as they belong to no feature."""
+    names = ("max_tokens", "output_len", "priority", "arrival")
+    others: Any = {name: run.number(z3.Int(name)) for name in names}
+    content: Any = Held(run.number(z3.Int("content")))
+    length: Any = run.number(prompt)
+    generated: Any = run.number(own)
+    return Sequence(Name("0"), length, content=content, generated=generated, **others)
 
 
 @lemma(
@@ -177,6 +181,7 @@ def admission_decides_as_in_lemmas(block: int, hit: int, idle: int, more: int) -
     """
     numbers = Numbers()
     known, tokens = some(numbers, "known", 1), some(numbers, "tokens", 1)
+    own = numbers.fresh("own", 0, known - 1)
     free, reserve = some(numbers, "free", idle), some(numbers, "reserve")
     whole, runs = z3.Bool("whole"), z3.Bool("runs")
     covered = hit * block + tokens
@@ -197,7 +202,7 @@ def admission_decides_as_in_lemmas(block: int, hit: int, idle: int, more: int) -
         hits = tuple(range(100, 100 + hit))
         size = run.number(free - idle)
         pool = Pool(size, (), 1, tuple((number, None) for number in hits[:idle]), NOTHING_CACHED)
-        request = Sequence("0", run.number(known), 9, 9)
+        request = any_request(run, known - own, own)
         share = run.number(tokens)
         beside = run.answer(runs)
         admitted = kv_cache.admit(config, pool, request, hits, share, beside)
@@ -238,6 +243,7 @@ def growth_decides_as_in_lemmas(block: int, held: int, more: int) -> list[Any]:
     )
     numbers.facts += [computed > (held - 1) * block, computed <= held * block]
     numbers.facts.append(computed + tokens <= (held + FEW) * block)
+    known, own = some(numbers, "known", 1), some(numbers, "own")
 
     def code(run: SymbolicRun) -> Any:
         config: Any = SimpleNamespace(
@@ -250,8 +256,12 @@ def growth_decides_as_in_lemmas(block: int, held: int, more: int) -> list[Any]:
             caches_states=False,
         )
         pool = Pool(run.number(free), (), 1, (), NOTHING_CACHED)
-        has: Any = run.number(computed)
-        request = Sequence("0", 1, 9, 9, computed=has, blocks=tuple(range(100, 100 + held)))
+        names = ("prefix_hit", "published")
+        request = any_request(run, known, own)._replace(
+            computed=run.number(computed),
+            blocks=tuple(range(100, 100 + held)),
+            **{name: run.number(z3.Int(name)) for name in names},
+        )
         grown = kv_cache.grow(config, pool, request, run.number(tokens))
         if grown is None:
             return None
@@ -375,11 +385,12 @@ def code_admits_first_in_line(block: int, waiting: int, reserve: int) -> list[An
     """
     numbers = Numbers()
     request, *others = (Symbolic.make(numbers, n, runs=False) for n in range(waiting))
-    pool, budget, slots = (some(numbers, name, 1) for name in ("pool", "budget", "slots"))
-    threshold, chunks, whole = some(numbers, "threshold"), z3.Bool("chunks"), z3.Bool("whole")
-    cached, by_priority = numbers.fresh("cached", 0, FEW - 1), z3.Bool("by priority")
-    longest = request.prompt + request.ends - 1
+    settings = Settings(numbers)
+    pool, budget = some(numbers, "pool", 1), settings.numbers["max_num_batched_tokens"]
+    cached, chunks = numbers.fresh("cached", 0, FEW - 1), z3.Bool("enable_chunked_prefill")
+    longest = request.prompt + request.tokens - 1
     numbers.facts += [
+        settings.numbers["max_model_len"] > longest,
         blocks(numbers, block, longest) <= pool + reserve,
         z3.Or(chunks, longest <= budget),
         cached * block < request.prompt + request.generated,
@@ -387,28 +398,21 @@ def code_admits_first_in_line(block: int, waiting: int, reserve: int) -> list[An
     ]
 
     def code(run: SymbolicRun) -> Any:
-        config = VllmConfig(
-            block_size=block,
-            max_num_seqs=run.number(slots),
-            max_model_len=run.number(longest),
-            max_num_batched_tokens=run.number(budget),
-            long_prefill_token_threshold=run.number(threshold),
-            enable_chunked_prefill=run.truth(chunks),
-            reserve_full_isl=run.truth(whole),
-            policy="priority" if run.answer(by_priority) else "fcfs",
-        )
+        config = settings.config(run, block_size=block)
         hits = tuple(range(100, 100 + index(run.number(cached))))
         blocks_free = Pool(
             run.number(pool - len(hits)), (), 1, tuple((number, None) for number in hits)
         )
-        queue = tuple(other.of(run, n, n) for n, other in enumerate((request, *others)))
+        queue = tuple(other.of(run, n) for n, other in enumerate((request, *others)))
+        reported: Any = Reported(run, z3.Bool("an abort is reported"), Name("gone"))
         with stubs(
             kv_cache,
             prefix_hit=lambda config, pool, request: hits if request.id == "0" else (),
             hold=lambda config, pool, number, tokens: (number, pool),
         ):
-            plan = scheduler.schedule(config, State(waiting=queue, pool=blocks_free))
-        first = plan.running[0].id if plan.running else None
+            state = State(waiting=queue, pool=blocks_free, aborted=reported)
+            plan = scheduler.schedule(config, state)
+        first = plain_id(plan.running[0].id) if plan.running else None
         return first, bare(plan.scheduled.get("0", 0))
 
     def admits(result: Any) -> Any:

@@ -1,8 +1,10 @@
 """Runs whole decisions of vLLM's scheduler on symbols, with a few requests of any length.
 
-The pool may give any answer, except that it always has room for a request that is alone. `clamp`
-and `capped` stand in for the model's functions that decide how much each request computes;
-`code_lemmas` compares the two.
+Every setting that is not a feature may have any value, and so may the other fields of requests and
+of the state, as long as they belong to no feature. An abort may have to be reported. The pool may
+give any answer, except that it always has room for a request that is alone. `clamp` and `capped`
+stand in for the model's functions that decide how much each request computes; `code_lemmas`
+compares the two.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,14 +15,15 @@ from typing import Any, NamedTuple, cast
 import z3
 
 from ...model.pool import Pool
-from ...model.vllm import kv_cache, scheduler
-from ...model.vllm.config import VllmConfig
+from ...model.vllm import kv_cache, scheduler, worker
+from ...model.vllm.model import VllmModel
 from ...model.vllm.state import Sequence, State
 from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubs
+from ..smt.ids import Name, plain_id
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from . import symbols
-from .symbols import some
+from .symbols import Held, Reported, Settings, some
 
 PREEMPTION = "vllm.scheduler.preempt"
 STEP = (
@@ -40,16 +43,21 @@ class Symbolic(NamedTuple):
     prompt: Any
     generated: Any
     computed: Any
+    tokens: Any
     ends: Any
     priority: Any
     arrival: Any
+    runs: bool
 
     @classmethod
     def make(cls, numbers: Numbers, number: int, *, runs: bool) -> "Symbolic":
-        prompt, ends = some(numbers, f"prompt {number}", 1), some(numbers, f"ends {number}", 1)
+        prompt, tokens, ends = (
+            some(numbers, f"{name} {number}", 1) for name in ("prompt", "tokens", "ends")
+        )
         generated, computed = (some(numbers, f"{name} {number}") for name in ("own", "computed"))
-        symbolic = cls(prompt, generated, computed, ends, z3.Int(f"priority {number}"), number)
-        numbers.facts += [generated < ends, computed < prompt + generated]
+        priority, arrival = (z3.Int(f"{name} {number}") for name in ("priority", "arrival"))
+        symbolic = cls(prompt, generated, computed, tokens, ends, priority, arrival, runs)
+        numbers.facts += [generated < ends, ends <= tokens, computed < prompt + generated]
         if not runs:
             numbers.facts.append(computed == 0)
         return symbolic
@@ -58,19 +66,25 @@ class Symbolic(NamedTuple):
     def behind(self) -> Any:
         return self.prompt + self.generated - self.computed
 
-    def of(self, run: SymbolicRun, number: int, arrival: int) -> Sequence:
+    def of(self, run: SymbolicRun, number: int) -> Sequence:
         def whole(symbol: Any) -> Any:
             return run.number(symbol)
 
+        def other(field: str) -> Any:
+            return whole(z3.Int(f"{field} {number}"))
+
+        holds: dict[str, Any] = {}
+        if self.runs:
+            holds = {field: other(field) for field in ("prefix_hit", "published")}
+            holds["blocks"] = Held(other("blocks"))
         return Sequence(
-            str(number),
-            whole(self.prompt),
-            whole(self.ends),
-            whole(self.ends),
+            *(Name(number), whole(self.prompt), whole(self.tokens), whole(self.ends)),
+            content=cast(Any, Held(other("content"))),
             computed=whole(self.computed),
             generated=whole(self.generated),
             priority=whole(self.priority),
-            arrival=arrival,
+            arrival=whole(self.arrival),
+            **holds,
         )
 
 
@@ -105,34 +119,35 @@ class Result(NamedTuple):
     turns: dict[str, Any]
 
 
-def run_decision(policy: Any, running: int, waiting: int, then: Any = None) -> Decided:
-    """Run a decision with this many running and waiting requests. If `then` is given, it continues
-    after the decision.
+def run_decision(policy: Any, running: int, waiting: int, whole: Any = None) -> Decided:
+    """Run a decision with this many running and waiting requests. If `whole` is given, it is called
+    instead, with a configuration and a state.
 
     The pool is modelled as the number of requests that have blocks. It may refuse any request that
     is not alone.
     """
     numbers = Numbers()
-    budget, block, slots = (some(numbers, name, 1) for name in ("budget", "block", "slots"))
-    threshold, chunks = some(numbers, "threshold"), z3.Bool("chunks")
+    settings = Settings(numbers)
+    budget, block, slots, threshold = (
+        settings.numbers[name]
+        for name in (
+            *("max_num_batched_tokens", "block_size", "max_num_seqs"),
+            "long_prefill_token_threshold",
+        )
+    )
+    chunks = z3.Bool("enable_chunked_prefill")
     numbers.facts.append(slots >= running)
     requests = [Symbolic.make(numbers, n, runs=n < running) for n in range(running + waiting)]
     queue = requests[running:]
+    numbers.facts += [first.arrival < second.arrival for first, second in pairwise(requests)]
     if policy == "priority":
         numbers.facts += [ahead.priority <= behind.priority for ahead, behind in pairwise(queue)]
 
     def code(run: SymbolicRun) -> Any:
-        config = VllmConfig(
-            block_size=run.number(block),
-            max_num_seqs=run.number(slots),
-            max_num_batched_tokens=run.number(budget),
-            long_prefill_token_threshold=run.number(threshold),
-            enable_chunked_prefill=run.truth(chunks),
-            policy=policy,
-        )
+        config = settings.config(run, policy=policy)
         # The queue is sorted; by priority, the running requests may have been admitted in any
         # order.
-        in_run = [request.of(run, n, n) for n, request in enumerate(requests)]
+        in_run = [request.of(run, n) for n, request in enumerate(requests)]
         if policy == "priority":
             in_run[:running] = in_run[:running][::-1]
         questions: list[int] = []
@@ -181,22 +196,26 @@ def run_decision(policy: Any, running: int, waiting: int, then: Any = None) -> D
             waiting=tuple(in_run[running:]),
             running=tuple(in_run[:running]),
             pool=cast(Pool, running),
+            arrived=run.number(z3.Int("arrived")),
+            aborted=cast(Any, Reported(run, z3.Bool("an abort is reported"), Name("gone"))),
+            told=cast(Any, Held(run.number(z3.Int("told")))),
         )
         with (
             stubs(kv_cache, grow=grow, prefix_hit=hit, admit=admit, free=free),
             stubs(scheduler, clamp=clamp, capped=capped),
         ):
+            if whole is not None:
+                return whole(run, config, state)
             plan = scheduler.schedule(config, state)
-            found = Result(
-                {name: bare(share) for name, share in plan.scheduled.items()},
+            return Result(
+                {plain_id(name): bare(share) for name, share in plan.scheduled.items()},
                 bare(plan.budget),
-                [request.id for request in plan.running],
-                [request.id for request in plan.waiting],
-                [*plan.preempted],
-                hits,
-                turns,
+                [plain_id(request.id) for request in plan.running],
+                [plain_id(request.id) for request in plan.waiting],
+                [plain_id(name) for name in plan.preempted],
+                {plain_id(name): hit for name, hit in hits.items()},
+                {plain_id(name): turn for name, turn in turns.items()},
             )
-            return found if then is None else then(config, state, plan)
 
     ran = [str(n) for n in range(running)]
     if policy == "priority":
@@ -316,58 +335,85 @@ def decision_keeps_first(policy: str, running: int, waiting: int, more: int) -> 
 
 def _before(decision: Decided, name: str, other: str) -> Any:
     first, second = decision.requests[int(name)], decision.requests[int(other)]
-    earlier = first.arrival < second.arrival
-    same = z3.And(first.priority == second.priority, z3.BoolVal(earlier))
+    same = z3.And(first.priority == second.priority, first.arrival < second.arrival)
     return z3.Or(first.priority < second.priority, same)
 
 
 @lemma(
-    "After a step, each request that continues has a token to compute (running and waiting "
-    "requests).",
-    *("vllm.scheduler.carry_out", "vllm.scheduler.complete"),
+    "A step stays within its budget, and each request that continues has a token to compute "
+    "(running and waiting requests).",
+    *("vllm.model.VllmModel.step", "vllm.scheduler.carry_out", "vllm.scheduler.complete"),
     name="completion_leaves_next_token_{policy}_{running}_{waiting}",
 )
 def completion_leaves_next_token(policy: str, running: int, waiting: int, more: int) -> list[Any]:
-    """Claim that a whole step counts the tokens that it computes, and emits tokens only for
-    requests whose known tokens are all computed.
+    """Claim that a whole step counts the tokens that it computes, at most its budget, and emits
+    tokens only for requests whose known tokens are all computed.
 
-    Also claim that a request that continues has a token left to compute. With `more` set to 1, this
-    is the lemma's guard, a variant that must fail: it claims two tokens.
+    Also claim that a request that continues has a token left to compute. The first request may be
+    aborted within the step. With `more` set to 1, this is the lemma's guard, a variant that must
+    fail: it claims two tokens.
     """
 
-    def then(config: Any, state: Any, plan: Any) -> Any:
-        began = {request.id: bare(request.computed) for request in plan.running}
-        with stubs(scheduler, observe=lambda *_: {}, kind_of=lambda _: ""):
-            after, _ = scheduler.carry_out(config, state, plan)
+    def whole(run: SymbolicRun, config: Any, state: Any) -> Any:
+        plans = []
+
+        def carry_out(config: Any, state: Any, plan: Any, *others: Any) -> Any:
+            plans.append(plan)
+            return unchanged(config, state, plan, *others)
+
+        def observe(_: Any, after: Any, kind: Any, plan: Any, emitted: Any, finished: Any) -> Any:
+            return {"emitted": emitted, "finished": finished}
+
+        unchanged = scheduler.carry_out
+        with (
+            stubs(scheduler, carry_out=carry_out, observe=observe, kind_of=lambda _: ""),
+            stubs(worker, add_message=lambda config, state, plan, after, seen: (after, seen)),
+        ):
+            inside: Any = Reported(run, ABORTS, Name("0"))
+            after, seen = VllmModel(config).step(state, inside)
+        [plan] = plans
         continues = {
-            request.id: (
+            plain_id(request.id): (
                 bare(request.computed),
                 bare(request.num_uncomputed_tokens),
                 bare(request.generated),
             )
             for request in after.running
         }
-        return [
-            (name, bare(share), began[name], continues.get(name))
-            for name, share in plan.scheduled.items()
+        began = {plain_id(request.id): bare(request.computed) for request in plan.running}
+        shares = {plain_id(name): bare(share) for name, share in plan.scheduled.items()}
+        computed = [
+            (name, share, began[name], continues.get(name), name in seen["emitted"])
+            for name, share in shares.items()
         ]
+        return computed, {plain_id(name) for name in seen["finished"]}
 
-    decision = run_decision(policy, running, waiting, then)
+    decision = run_decision(policy, running, waiting, whole)
 
     def right(result: Any) -> Any:
-        claims = [z3.BoolVal(True)]
-        for name, share, began, continues in result:
+        computed, finished = result
+        spent = z3.Sum([z3.IntVal(0), *(share for _, share, *_ in computed)])
+        claims = [spent <= decision.budget]
+        for name, share, began, continues, emits in computed:
             request = decision.requests[int(name)]
             caught_up = began + share == request.prompt + request.generated
             if name in decision.ran:
                 claims.append(began == request.computed)
-            if continues is None:
-                claims.append(z3.And(caught_up, request.generated + 1 == request.ends))
-                continue
-            computed, left, generated = continues
-            known = z3.If(caught_up, request.generated + 1, request.generated)
-            claims += [computed == began + share, left >= 1 + more, generated == known]
-            claims.append(z3.Or(z3.Not(caught_up), request.generated + 1 < request.ends))
+            if name == "0" and continues is None:
+                ended = z3.And(caught_up, request.generated + 1 == request.ends)
+                claims.append(z3.If(ABORTS, z3.BoolVal(not emits), z3.And(ended, emits)))
+            elif continues is None:
+                claims += [caught_up, request.generated + 1 == request.ends, z3.BoolVal(emits)]
+            else:
+                counted, left, generated = continues
+                known = z3.If(caught_up, request.generated + 1, request.generated)
+                claims += [counted == began + share, left >= 1 + more, generated == known]
+                claims.append(z3.Or(z3.Not(caught_up), request.generated + 1 < request.ends))
+                claims += [caught_up == emits, z3.BoolVal(name not in finished)]
+                claims += [z3.Not(ABORTS)] * (name == "0")
         return z3.And(claims)
 
     return holds_on(decision.numbers, decision.taken, right)
+
+
+ABORTS = z3.Bool("the first is aborted within the step")

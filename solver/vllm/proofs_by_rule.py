@@ -28,9 +28,9 @@ def never_preempted(block: int | None = None) -> list[Obligation]:
 
 
 _SWITCHED_OFF = (
-    "the model is that of the revision `documented`, not that of a release; prefix caching is on; "
-    "every feature that is off by default is off, such as drafts, steps in flight, connectors, "
-    "encoders, KV groups, adapters, the adaptive threshold and control events"
+    "the model is that of the revision `documented`, not that of a release; every feature that is "
+    "off by default is off, such as drafts, steps in flight, connectors, encoders, KV groups, "
+    "adapters, the adaptive threshold and control events"
 )
 _GROWS = (
     "the code runs with the chosen block size (16 tokens for `any`); a running request holds one "
@@ -38,9 +38,9 @@ _GROWS = (
 )
 _JOINS = "a newcomer hits at most two blocks, and holds at most three after its first chunk"
 _HITS = (
-    "every block is cached; hits are looked up in prompts of at most two blocks and a token, with "
-    "the chosen block size (16 tokens for `any`), and in more known tokens for one block, which "
-    "stands for each of them"
+    "prefix caching is on, and every block is cached; hits are looked up in prompts of at most two "
+    "blocks and a token, with the chosen block size (16 tokens for `any`), and in more tokens "
+    "for one block, which stands for each of them"
 )
 _LOOPS = (
     "a decision runs with one to three requests, under both policies, and is assumed to do the "
@@ -57,8 +57,12 @@ _BUDGET = RuleProof(
     "(the least of its uncomputed tokens, the threshold and the budget left)? Can a prefix hit "
     "contain a request's last known token?",
     "No.",
-    (_SWITCHED_OFF, _LOOPS, "a whole step runs with one or two requests", _ROOM, _HITS),
-    "which requests an observation shows, and in what order",
+    (
+        *(_SWITCHED_OFF, _LOOPS, _ROOM, _HITS),
+        "a whole step runs with one or two requests, the first of which may be aborted within it",
+    ),
+    "how a request arrives or is aborted between two steps, what a worker is told, which requests "
+    "an observation shows, and in what order",
     combine(budget_lemmas.obligations, code_lemmas.budget),
 )
 _ADMISSION = RuleProof(

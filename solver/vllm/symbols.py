@@ -1,9 +1,13 @@
-"""Symbolic tokens and blocks for lemmas about vLLM's scheduler."""
+"""Symbolic tokens, blocks and settings for lemmas about vLLM's scheduler."""
 
+from collections.abc import Iterator
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import z3
 
+from ...model.vllm.config import VllmConfig
+from ..smt.execution import SymbolicLength, SymbolicRun, UndecidedError
 from ..smt.numbers import Numbers, tell_multiples
 
 
@@ -79,3 +83,70 @@ def tell_order(numbers: Numbers, block: Any, *counts: Any) -> None:
     fact."""
     if not isinstance(block, int):
         tell_multiples(numbers, block, *counts)
+
+
+LIMITS = ("block_size", "max_num_seqs", "max_num_batched_tokens", "max_model_len")
+SWITCHES = ("enable_chunked_prefill", "enable_prefix_caching", "reserve_full_isl")
+COUNTS = ("long_prefill_token_threshold", "watermark_blocks")
+
+
+class Settings:
+    """Symbols for the settings that are not features: limits, switches, the policy and the pool."""
+
+    def __init__(self, numbers: Numbers) -> None:
+        self.numbers = {name: some(numbers, name, 1) for name in (*LIMITS, "num_blocks")}
+        self.numbers |= {name: some(numbers, name) for name in COUNTS}
+
+    def config(self, run: SymbolicRun, **given: Any) -> Any:
+        """Return a configuration with the `given` settings and without any feature. Any other
+        setting is decided when the code reads it."""
+        return AnyConfig(run, self.numbers, given)
+
+
+class AnyConfig:
+    """A configuration whose settings are decided when the code reads them (see `Settings`)."""
+
+    def __init__(self, run: SymbolicRun, numbers: dict[str, Any], given: dict[str, Any]) -> None:
+        self._run, self._numbers, self._given = run, numbers, given
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._given:
+            return self._given[name]
+        if name == "num_blocks" and self._run.answer(z3.Bool("no bound on the pool")):
+            return None
+        if name in self._numbers:
+            return self._run.number(self._numbers[name])
+        if name in SWITCHES:
+            return self._run.answer(z3.Bool(name))
+        if name == "policy":
+            return "priority" if self._run.answer(z3.Bool("by priority")) else "fcfs"
+        if name == "watermark":
+            raise UndecidedError("reads the watermark as a share of the pool")
+        derived = getattr(VllmConfig, name)
+        if isinstance(derived, cached_property):
+            return derived.func(self)
+        return getattr(DEFAULTS, name)
+
+
+DEFAULTS = VllmConfig()
+
+
+class Reported:
+    """Ids that the code may only visit: one id if `condition` holds, and none otherwise."""
+
+    def __init__(self, run: SymbolicRun, condition: Any, name: str) -> None:
+        self._run, self._condition, self._name = run, condition, name
+
+    def __iter__(self) -> Iterator[str]:
+        if self._run.answer(self._condition):
+            yield self._name
+
+    def __bool__(self) -> bool:
+        return self._run.answer(self._condition)
+
+
+class Held(SymbolicLength):
+    """The blocks of a running request, at least one. The code may not look at them."""
+
+    def __bool__(self) -> bool:
+        return True

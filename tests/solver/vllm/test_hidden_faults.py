@@ -8,17 +8,22 @@ from schedproof.tests.mutants.faults import MODEL, Edit
 from schedproof.tests.mutants.planting import imported_anew
 
 SCHEDULER, CACHE, POOL = "vllm/scheduler.py", "vllm/kv_cache.py", "pool.py"
+QUEUES, MODEL_OF = "vllm/queue.py", "vllm/model.py"
 
 
-def is_refuted(rule, name, edit):
-    """Whether the edit refutes a lemma of the rule."""
+def status_of(rule, name, edit):
+    """Return the status of a lemma of the rule after the edit."""
     text = edit.apply((MODEL / edit.file).read_text("utf-8"))
     with imported_anew({edit.file: text}):
         proofs = importlib.import_module("schedproof.solver.vllm.proofs_by_rule").PROOFS
         obligation = importlib.import_module("schedproof.solver.smt.obligation")
         [lemma] = [one for one in proofs[rule].obligations(None) if one.name == name]
         [found] = obligation.discharge([lemma])
-        return found.status == "refuted"
+        return found.status
+
+
+def is_refuted(rule, name, edit):
+    return status_of(rule, name, edit) == "refuted"
 
 
 def before(line, fault, file=SCHEDULER):
@@ -158,3 +163,59 @@ def test_a_decision_that_keeps_requests_out_is_refuted(fault):
 )
 def test_a_scheduler_that_never_asks_for_blocks_is_refuted(lemma, fault):
     assert is_refuted("V1CP-R22", lemma, fault)
+
+
+BEHIND = "config.drafts else sequence.num_uncomputed_tokens\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "lemma"),
+    [
+        ("(sequence.output_len < sequence.max_tokens)", "step_keeps_budget_fcfs_1_0"),
+        ("(config.num_blocks is not None)", "step_keeps_budget_fcfs_1_0"),
+        ("(sequence.arrival == 7)", "step_keeps_budget_fcfs_1_1"),
+        ("(config.max_model_len == 4096)", "step_keeps_budget_priority_1_0"),
+        ("(not config.enable_prefix_caching)", "completion_leaves_next_token_fcfs_1_0"),
+    ],
+)
+def test_a_token_too_many_of_some_requests_or_configurations_is_refuted(more, lemma):
+    adds_more = BEHIND.replace("\n", f" + {more}\n")
+    assert is_refuted("V1-R04", lemma, Edit(SCHEDULER, BEHIND, adds_more))
+
+
+BUDGET = "config.max_num_batched_tokens, {}, ()),"
+
+
+@pytest.mark.parametrize(
+    ("lemma", "fault"),
+    [
+        (
+            "step_keeps_budget_fcfs_1_0",
+            Edit(QUEUES, BUDGET, f"(1 + bool(state.aborted)) * {BUDGET}"),
+        ),
+        (
+            "completion_leaves_next_token_fcfs_1_0",
+            before(
+                "        if self.config.has_grammars and self.config.depth > 2:\n",
+                "        plan.scheduled.update({name: 2 * n for name, n in plan.scheduled.items()} "
+                "if abort_inside else {})\n",
+                MODEL_OF,
+            ),
+        ),
+    ],
+    ids=["an abort is reported", "a request is aborted within the step"],
+)
+def test_a_step_beyond_its_budget_beside_an_abort_is_refuted(lemma, fault):
+    assert is_refuted("V1-R04", lemma, fault)
+
+
+@pytest.mark.parametrize(
+    "more",
+    ["len(sequence.blocks) > 1", "len(state.aborted)"],
+)
+def test_code_that_reads_what_the_lemmas_do_not_model_is_not_proven(more):
+    if "state" in more:
+        fault = Edit(QUEUES, BUDGET, f"(1 + {more}) * {BUDGET}")
+    else:
+        fault = Edit(SCHEDULER, BEHIND, BEHIND.replace("\n", f" + ({more})\n"))
+    assert status_of("V1-R04", "step_keeps_budget_fcfs_1_0", fault) == "unknown"
