@@ -10,6 +10,8 @@ wrong change to the scheduler makes one of them fail:
   or held.
 - `step_keeps_budget_...`, `decision_keeps_first_...`, `completion_leaves_next_token_...`: about a
   whole decision and a whole step (`decision_lemmas`).
+- `arrival_joins_queue_...`, `abort_removes_only_...`: about arrivals and aborts between two steps
+  (`arrival_lemmas`).
 - `code_admits_first_in_line_N`: about a whole decision in which no request runs and N wait, with
   the model's own admission.
 - `hit_leaves_last_token_N`, `hit_looks_up_each_block`: a prefix hit consists of whole blocks
@@ -20,6 +22,7 @@ Drafts, steps in flight, connectors, encoders, additional KV groups and control 
 off. Every other setting has the value that the lemma needs, or may have any value.
 """
 
+from collections.abc import Iterator
 from operator import index
 from types import SimpleNamespace
 from typing import Any
@@ -36,6 +39,7 @@ from ..smt.ids import Name, plain_id
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from . import symbols
+from .arrival_lemmas import keeps_order
 from .decision_lemmas import (
     SIZES,
     Symbolic,
@@ -52,12 +56,17 @@ FEW = 3  # blocks; the code hands them out one by one
 
 def budget(block: int | None) -> list[Obligation]:
     return [
+        *keeps_order(),
         share_is_computed_as_in_lemmas(),
         *in_decisions(step_keeps_budget, SIZES),
-        *in_decisions(completion_leaves_next_token, (size for size in SIZES if sum(size) <= 2)),
+        *whole_steps(),
         *(hit_leaves_last_token(block or BLOCK, known) for known in (1, 2)),
         hit_looks_up_each_block(symbols.block_of(block)),
     ]
+
+
+def whole_steps() -> Iterator[Obligation]:
+    return in_decisions(completion_leaves_next_token, (size for size in SIZES if sum(size) <= 2))
 
 
 def admission(block: int | None) -> list[Obligation]:
@@ -79,9 +88,11 @@ def _admits_if_none_run(block: int | None) -> list[Obligation]:
 def progress(block: int | None) -> list[Obligation]:
     door, *grows = never_preempted(block)
     return [
+        *keeps_order(),
         share_is_computed_as_in_lemmas(),
         door,
         *in_decisions(decision_keeps_first, SIZES),
+        *whole_steps(),
         *_admits_if_none_run(block),
         *grows,
     ]

@@ -346,8 +346,8 @@ def _before(decision: Decided, name: str, other: str) -> Any:
     name="completion_leaves_next_token_{policy}_{running}_{waiting}",
 )
 def completion_leaves_next_token(policy: str, running: int, waiting: int, more: int) -> list[Any]:
-    """Claim that a whole step counts the tokens that it computes, at most its budget, and emits
-    tokens only for requests whose known tokens are all computed.
+    """Claim that a whole step counts the tokens that it computes, at most its budget, emits tokens
+    only for requests whose known tokens are all computed, and keeps the order of the queues.
 
     Also claim that a request that continues has a token left to compute. The first request may be
     aborted within the step. With `more` set to 1, this is the lemma's guard, a variant that must
@@ -386,14 +386,22 @@ def completion_leaves_next_token(policy: str, running: int, waiting: int, more: 
             (name, share, began[name], continues.get(name), name in seen["emitted"])
             for name, share in shares.items()
         ]
-        return computed, {plain_id(name) for name in seen["finished"]}
+        queues = [
+            [plain_id(request.id) for request in queue]
+            for queue in (plan.running, after.running, plan.waiting, after.waiting)
+        ]
+        return computed, {plain_id(name) for name in seen["finished"]}, queues
 
     decision = run_decision(policy, running, waiting, whole)
 
     def right(result: Any) -> Any:
-        computed, finished = result
+        computed, finished, (ran, runs, waited, waits) = result
         spent = z3.Sum([z3.IntVal(0), *(share for _, share, *_ in computed)])
         claims = [spent <= decision.budget]
+        kept = runs == [name for name in ran if name in runs]
+        kept = kept and waits == [name for name in waited if name in waits]
+        claims.append(z3.BoolVal(kept and {*runs, *waits, *finished} >= {*ran, *waited}))
+        claims += [z3.BoolVal(name == "0") for name in waited if name not in waits]
         for name, share, began, continues, emits in computed:
             request = decision.requests[int(name)]
             caught_up = began + share == request.prompt + request.generated

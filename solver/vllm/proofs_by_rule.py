@@ -46,6 +46,10 @@ _LOOPS = (
     "a decision runs with one to three requests, under both policies, and is assumed to do the "
     "same for more; each waiting request hits at most one block, of any size"
 )
+_ARRIVALS = (
+    "a whole step runs with one or two requests, the first of which may be aborted within it, and "
+    "so do arrivals and aborts between two steps, with up to two"
+)
 _ROOM = "the pool may refuse any request, unless it is the only one"
 _OWN_ADMISSION = (
     "if no request runs, the model's own admission runs with one or two waiting ones, the first of "
@@ -59,10 +63,9 @@ _BUDGET = RuleProof(
     "No.",
     (
         *(_SWITCHED_OFF, _LOOPS, _ROOM, _HITS),
-        "a whole step runs with one or two requests, the first of which may be aborted within it",
+        _ARRIVALS,
     ),
-    "how a request arrives or is aborted between two steps, what a worker is told, which requests "
-    "an observation shows, and in what order",
+    "what a worker is told, which requests an observation shows, and in what order",
     combine(budget_lemmas.obligations, code_lemmas.budget),
 )
 _ADMISSION = RuleProof(
@@ -85,10 +88,9 @@ _PROGRESS = RuleProof(
     (
         *(_SWITCHED_OFF, _LOOPS, _OWN_ADMISSION, _GROWS),
         "a request that is alone has room (V1CP-R19's lemmas)",
-        "a step counts the tokens that it computes (V1-R04's lemmas)",
+        _ARRIVALS,
     ),
-    "where a newly arrived request is queued, and that carrying out a decision, completing a step "
-    "or an abort keeps the order of the other requests",
+    "how a step with three or more requests is carried out",
     combine(progress_lemmas.obligations, code_lemmas.progress),
 )
 _KNOBS = RuleProof(

@@ -219,3 +219,52 @@ def test_code_that_reads_what_the_lemmas_do_not_model_is_not_proven(more):
     else:
         fault = Edit(SCHEDULER, BEHIND, BEHIND.replace("\n", f" + ({more})\n"))
     assert status_of("V1-R04", "step_keeps_budget_fcfs_1_0", fault) == "unknown"
+
+
+ARRIVES = "    waiting = queue.enqueued(config, state.waiting, newcomer)\n"
+REPORTS = "        aborted=(*state.aborted, request_id),\n"
+
+
+@pytest.mark.parametrize(
+    ("lemma", "fault"),
+    [
+        (
+            "arrival_joins_queue_fcfs_0_2",
+            Edit(SCHEDULER, ARRIVES, "    waiting = (newcomer, *state.waiting)\n"),
+        ),
+        (
+            "arrival_joins_queue_priority_0_2",
+            Edit(
+                QUEUES,
+                "        return tuple(sorted((*waiting, newcomer), key=importance))\n",
+                "        return tuple(sorted((newcomer, *waiting), key=lambda s: s.priority))\n",
+            ),
+        ),
+        (
+            "arrival_joins_queue_fcfs_0_0",
+            Edit(SCHEDULER, "arrived=state.arrived + 1)", "arrived=state.arrived)"),
+        ),
+        (
+            "abort_removes_only_fcfs_1_1",
+            after(REPORTS, "        arrived=state.arrived - bool(state.waiting),\n"),
+        ),
+        (
+            "abort_removes_only_priority_0_2",
+            Edit(SCHEDULER, REPORTS, REPORTS.replace("*state.aborted, request_id", "request_id,")),
+        ),
+        (
+            "completion_leaves_next_token_fcfs_2_0",
+            Edit(
+                SCHEDULER,
+                "    running, waiting = changed(state.running, known), ",
+                "    running, waiting = changed(state.running, known)[::-1], ",
+            ),
+        ),
+    ],
+    ids=[
+        *("the newcomer first", "equal priorities", "the same number twice"),
+        *("a number is given again", "one report is lost", "the order is reversed"),
+    ],
+)
+def test_an_arrival_an_abort_or_a_completion_that_changes_the_queues_is_refuted(lemma, fault):
+    assert is_refuted("V1CP-R12", lemma, fault)

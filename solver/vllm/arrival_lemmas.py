@@ -1,0 +1,185 @@
+"""Arrivals and aborts between two steps, with a few requests of any length, as in
+`decision_lemmas`."""
+
+from collections.abc import Iterator
+from itertools import pairwise, product
+from typing import Any, NamedTuple, cast
+
+import z3
+
+from ...model.scenario import Request
+from ...model.vllm import kv_cache
+from ...model.vllm.model import VllmModel
+from ...model.vllm.state import State
+from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubs
+from ..smt.ids import Name, plain_id
+from ..smt.numbers import Numbers
+from ..smt.obligation import Obligation, lemma
+from .decision_lemmas import POLICIES, Symbolic
+from .symbols import Held, Reported, Settings, some
+
+QUEUES = ((0, 0), (1, 1), (0, 2), (2, 0))  # the numbers of running and of waiting requests
+
+
+def keeps_order() -> Iterator[Obligation]:
+    for policy, size in product(POLICIES, QUEUES):
+        yield arrival_joins_queue(policy, *size)
+        yield abort_removes_only(policy, *size)
+
+
+class Queued(NamedTuple):
+    """Requests in symbols, the first of which run, and the number that the next one gets."""
+
+    numbers: Numbers
+    settings: Settings
+    requests: list[Symbolic]
+    arrived: Any
+
+    @classmethod
+    def make(cls, policy: str, running: int, waiting: int) -> "Queued":
+        numbers = Numbers()
+        made = [Symbolic.make(numbers, n, runs=n < running) for n in range(running + waiting)]
+        arrived = some(numbers, "arrived")
+        arrivals = [request.arrival for request in made]
+        numbers.facts += [earlier < later for earlier, later in pairwise([*arrivals, arrived])]
+        if policy == "priority":
+            ordered = pairwise(made[running:])
+            numbers.facts += [ahead.priority <= behind.priority for ahead, behind in ordered]
+        return cls(numbers, Settings(numbers), made, arrived)
+
+    def state(self, run: SymbolicRun, running: int) -> State:
+        made = [request.of(run, n) for n, request in enumerate(self.requests)]
+        return State(
+            waiting=tuple(made[running:]),
+            running=tuple(made[:running]),
+            pool=cast(Any, object()),
+            arrived=cast(Any, run.number(self.arrived)),
+            aborted=cast(Any, Reported(run, z3.Bool("an abort is reported"), Name("gone"))),
+            told=cast(Any, Held(run.number(z3.Int("told")))),
+        )
+
+
+@lemma(
+    "A request that arrives takes its place in the queue, uncomputed, and changes nothing else "
+    "(running and waiting requests).",
+    *("vllm.model.VllmModel.arrive", "vllm.scheduler.arrive", "vllm.queue.enqueued"),
+    name="arrival_joins_queue_{policy}_{running}_{waiting}",
+)
+def arrival_joins_queue(policy: str, running: int, waiting: int, more: int) -> list[Any]:
+    """Claim that a newcomer joins the queue at its end or, under the priority policy, behind all
+    requests that are at least as important.
+
+    With `more` set to 1, this is the lemma's guard, a variant that must fail: it claims that the
+    newcomer has one more token to generate.
+    """
+    queued = Queued.make(policy, running, waiting)
+    numbers = queued.numbers
+    prompt, tokens, ends = (some(numbers, name, 1) for name in ("prompt", "tokens", "ends"))
+    priority = z3.Int("priority")
+    numbers.facts.append(ends <= tokens)
+
+    def code(run: SymbolicRun) -> Any:
+        before = queued.state(run, running)
+        length, most, last, important = map(run.number, (prompt, tokens, ends, priority))
+        request = Request(
+            id=Name("new"),
+            arrival=run.number(z3.Int("step")),
+            prompt=(("new", length),),
+            max_tokens=most,
+            output_len=last,
+            priority=important,
+        )
+        config = queued.settings.config(run, policy=policy)
+        after = VllmModel(config).arrive(before, request)
+        place = next((n for n, s in enumerate(after.waiting) if plain_id(s.id) == "new"), None)
+        if place is None:
+            return None
+        newcomer = after.waiting[place]
+        others = (*after.waiting[:place], *after.waiting[place + 1 :])
+        numbers = (
+            *(newcomer.prompt, newcomer.max_tokens, newcomer.output_len, newcomer.priority),
+            *(newcomer.arrival, newcomer.computed, newcomer.generated, after.arrived),
+        )
+        alone = newcomer._replace(
+            **dict.fromkeys(("prompt", "max_tokens", "output_len", "priority", "arrival"), 0),
+            **{"content": (), "id": "new"},
+        )
+        plain = alone == type(alone)("new", 0, 0, 0)
+        kept = after._replace(waiting=before.waiting, arrived=before.arrived)
+        same = is_same(others, before.waiting) and unchanged(kept, before)
+        return place, [bare(number) for number in numbers], plain and same
+
+    def joins(result: Any) -> Any:
+        if result is None:
+            return z3.BoolVal(False)
+        place, joined, same = result
+        expected = (prompt, tokens + more, ends, priority, queued.arrived, 0, 0, queued.arrived + 1)
+        claims = [z3.BoolVal(same)]
+        claims += [number == wanted for number, wanted in zip(joined, expected, strict=True)]
+        if policy == "fcfs":
+            claims.append(z3.BoolVal(place == waiting))
+        else:
+            in_line = queued.requests[running:]
+            claims += [other.priority <= priority for other in in_line[:place]]
+            claims += [other.priority > priority for other in in_line[place:]]
+        return z3.And(claims)
+
+    return holds_on(numbers, list(paths(numbers, code)), joins)
+
+
+@lemma(
+    "An abort removes its request and reports it, and leaves all others as they are (running and "
+    "waiting requests).",
+    *("vllm.model.VllmModel.abort", "vllm.scheduler.abort"),
+    name="abort_removes_only_{policy}_{running}_{waiting}",
+)
+def abort_removes_only(policy: str, running: int, waiting: int, more: int) -> list[Any]:
+    """Claim that an abort of any of the requests, or of an unknown id, changes nothing but the
+    request's queue, its blocks and the list of aborts to report.
+
+    With `more` set to 1, this is the lemma's guard, a variant that must fail: it claims that no
+    abort is to be reported afterwards.
+    """
+    queued = Queued.make(policy, running, waiting)
+    numbers = queued.numbers
+
+    def code(run: SymbolicRun) -> Any:
+        before = queued.state(run, running)
+        freed: list[str] = []
+
+        def free(_: Any, pool: Any, request: Any, *__: Any) -> Any:
+            freed.append(plain_id(request.id))
+            return pool
+
+        requests = (*before.running, *before.waiting)
+        victim = next((n for n in range(len(requests)) if run.answer(z3.Bool(f"aborts {n}"))), None)
+        name = "new" if victim is None else str(victim)
+        with stubs(kv_cache, free=free):
+            config = queued.settings.config(run, policy=policy)
+            after = VllmModel(config).abort(before, Name(name))
+        if victim is None:
+            return after is before and not freed, len(tuple(before.aborted))
+        gone = requests[victim]
+        kept = [
+            is_same(left, [each for each in queue if each is not gone])
+            for left, queue in ((after.running, before.running), (after.waiting, before.waiting))
+        ]
+        reported = [plain_id(each) for each in after.aborted]
+        queues = {"running": before.running, "waiting": before.waiting}
+        rest = unchanged(after._replace(**queues, aborted=before.aborted), before)
+        expected = [*map(plain_id, before.aborted), name]
+        return all(kept) and rest and reported == expected and freed == [name], len(reported)
+
+    def removes(result: Any) -> Any:
+        right, reported = result
+        return z3.BoolVal(right and not (more and reported))
+
+    return holds_on(numbers, list(paths(numbers, code)), removes)
+
+
+def is_same(queue: Any, other: Any) -> bool:
+    return len(queue) == len(other) and all(a is b for a, b in zip(queue, other, strict=True))
+
+
+def unchanged(after: State, before: State) -> bool:
+    return all(getattr(after, name) is getattr(before, name) for name in State.__struct_fields__)
