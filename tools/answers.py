@@ -35,7 +35,11 @@ def answers(system: str) -> Iterator[str]:
     lines: list[Sequence[str]] = [
         (
             *("rules", "question, and answer in the cases that the lemmas run", "lemmas"),
-            *("proven of this code", "assumed", "only tested, with every other case"),
+            *(
+                "proven of this code",
+                "assumed",
+                "only tested, with every other case and all that the rule says beyond the question",
+            ),
         )
     ]
     for rules, proof in by_proof(system):

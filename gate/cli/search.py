@@ -72,7 +72,7 @@ def command(
         ),
     ] = 300.0,
 ) -> None:
-    """Search for a counterexample to one rule, or for a proof of it. The answer may be
+    """Search for a counterexample to one rule, or prove a claim about it. The answer may be
     inconclusive."""
     at_least("--time-limit", time_limit, 1)
     at_least("--jobs", jobs, 1)

@@ -115,7 +115,8 @@ def answer(proof: RuleProof, lemmas: Sequence[Discharged]) -> Iterator[str]:
         yield f"  proven for the model's code: {', '.join(code)}"
     for assumed in proof.assumes:
         yield f"  assumed: {assumed}"
-    yield f"  tested, not proven: every other case, and {proof.tested}"
+    beyond = "what the rule says beyond the question, every other case"
+    yield f"  tested, not proven: {beyond}, and {proof.tested}"
 
 
 def writing(folder: Path | None) -> Callable[[str, str], None] | None:

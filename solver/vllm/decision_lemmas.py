@@ -108,6 +108,8 @@ class Result(NamedTuple):
         hits: the cached tokens that each waiting request finds.
         turns: the budget that is left when a request's turn comes: the whole budget without the
             shares that were given before, and not given back.
+        asks_rightly: whether admission is always told whether another request runs, and each
+            preemption follows a refusal of blocks.
     """
 
     scheduled: dict[str, Any]
@@ -117,6 +119,7 @@ class Result(NamedTuple):
     preempted: list[str]
     hits: dict[str, Any]
     turns: dict[str, Any]
+    asks_rightly: bool
 
 
 def run_decision(policy: Any, running: int, waiting: int, whole: Any = None) -> Decided:
@@ -154,6 +157,7 @@ def run_decision(policy: Any, running: int, waiting: int, whole: Any = None) -> 
         hits: dict[str, Any] = {}
         shares: dict[str, Any] = {}
         turns: dict[str, Any] = {}
+        rightly, refused = [True], list[str]()
 
         def says(what: str, fact: Any = True) -> bool:
             questions.append(1)
@@ -165,6 +169,7 @@ def run_decision(policy: Any, running: int, waiting: int, whole: Any = None) -> 
         def grow(_: Any, pool: Any, request: Any, tokens: Any) -> Any:
             begins(request)
             if not (pool == 1 or says("room")):
+                refused.append(plain_id(request.id))
                 return None
             shares[request.id] = bare(tokens)
             return request, pool
@@ -177,6 +182,7 @@ def run_decision(policy: Any, running: int, waiting: int, whole: Any = None) -> 
 
         def admit(_: Any, pool: Any, request: Any, found: Any, tokens: Any, beside: Any) -> Any:
             begins(request)
+            rightly.append(bool(beside) == (pool > 0))
             if beside and not says("room"):
                 return None
             shares[request.id] = bare(tokens)
@@ -184,6 +190,8 @@ def run_decision(policy: Any, running: int, waiting: int, whole: Any = None) -> 
 
         def free(_: Any, pool: Any, victim: Any, *__: Any) -> Any:
             shares.pop(victim.id, None)
+            rightly.append(bool(refused))  # one victim for each refusal
+            refused.clear()
             return pool - 1
 
         def clamp(_: Any, uncomputed: Any, left: Any) -> Any:
@@ -215,6 +223,7 @@ def run_decision(policy: Any, running: int, waiting: int, whole: Any = None) -> 
                 [plain_id(name) for name in plan.preempted],
                 {plain_id(name): hit for name, hit in hits.items()},
                 {plain_id(name): turn for name, turn in turns.items()},
+                all(rightly),
             )
 
     ran = [str(n) for n in range(running)]
@@ -279,8 +288,10 @@ def decision_keeps_first(policy: str, running: int, waiting: int, more: int) -> 
     The first running request computes a token, unless the priority policy preempts it for another
     one. If no request runs, the first in line computes a token, unless chunking is off and its
     tokens exceed the budget. No request moves in front of one that stays running. Newcomers are the
-    first in line, and preempted requests go back to their places in the queue. A step in which
-    requests run and no token is computed preempts a request and admits none.
+    first in line, and preempted requests go back to their places in the queue. Each preemption
+    follows a refusal of blocks, so one victim is preempted at a time. Admission is told whether any
+    request runs. A step in which requests run and no token is computed preempts a request and
+    admits none.
 
     With `more` set to 1, this is the lemma's guard, a variant that must fail: if several requests
     run, the claim forbids every preemption; otherwise, the first request computes two tokens.
@@ -306,7 +317,7 @@ def decision_keeps_first(policy: str, running: int, waiting: int, more: int) -> 
             inorder = inorder and plan.waiting == [*back, *rest]
         if ran and not plan.scheduled:
             inorder = inorder and bool(plan.preempted) and len(plan.running) < len(ran)
-        claims = [z3.BoolVal(inorder)]
+        claims = [z3.BoolVal(inorder and plan.asks_rightly)]
         if first in plan.scheduled:
             claims.append(plan.scheduled[first] >= (1 if running > 1 else 1 + more))
         elif not ran:

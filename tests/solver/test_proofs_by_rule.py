@@ -72,7 +72,8 @@ def test_an_answer_says_of_which_code_it_is_and_what_it_assumes():
     ]
     assert lines[2:] == [
         *(f"  assumed: {assumption}" for assumption in proof.assumes),
-        f"  tested, not proven: every other case, and {proof.tested}",
+        "  tested, not proven: what the rule says beyond the question, every other case, and "
+        + proof.tested,
     ]
     [_, about, *_] = answer(proof, [ended(code=())])
     assert about == "  the arithmetic holds; the code is tested, not proven"

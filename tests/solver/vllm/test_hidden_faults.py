@@ -138,6 +138,18 @@ DECISIONS = {
             ),
         ),
     ),
+    "the watermark is never applied": (
+        "decision_keeps_first_fcfs_1_1",
+        Edit(SCHEDULER, "loaded + tokens, bool(plan.running))", "loaded + tokens, False)"),
+    ),
+    "all requests behind are preempted at once": (
+        "decision_keeps_first_fcfs_3_0",
+        before(
+            "            if victim is sequence:\n",
+            "            while len(plan.running) > place + 1:\n"
+            "                plan = preempt(config, plan, plan.running[-1])\n",
+        ),
+    ),
     "the last in line is admitted first": (
         "decision_keeps_first_fcfs_1_2",
         Edit(SCHEDULER, QUEUE, QUEUE.replace("*plan.waiting", "*plan.waiting[::-1]")),
