@@ -12,7 +12,10 @@ the scheduler makes one of them fail. The other modules (`admission_lemmas`, `fo
   with `length_lemmas`, and a step obeys the constraint.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from operator import index
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -20,16 +23,19 @@ from typing import Any, NamedTuple
 import z3
 
 from ...model.spyre import blocks as pool_of
-from ...model.spyre import documented, forward, release_2_1_2
+from ...model.spyre import documented, release_2_1_2, release_2_5_2, scheduler
 from ...model.spyre.config import SpyreConfig
 from ...model.spyre.model import REVISIONS, SpyreModel
+from ...model.spyre.revision import Revision
 from ...model.spyre.sound import SOUND
 from ...model.spyre.state import Sequence, State
-from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubs
+from ..smt.execution import SymbolicLength, SymbolicRun, bare, holds_on, paths, stubs
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
+from ..smt.on_symbols import on_symbols
 from . import chunk_lemmas, length_lemmas
 from .symbolic_admission import Joining, Lengths, blocks, length
+from .symbolic_state import SymbolicConfig, any_rest
 
 BLOCK, CHUNK_BLOCKS = 64, 8  # tokens and blocks, if the lemmas are about any size
 HIT_BLOCKS = 3  # the most blocks of a hit with which `blocks.admit` is run
@@ -172,51 +178,133 @@ def newcomer_starts_with_its_hit(block: int, more: int) -> list[Any]:
 
 
 @lemma(
-    "A prefill step computes the planned chunk, and counts it (revision {name}).",
+    "A step computes the planned chunk of a request, and counts it, or leaves the request as it "
+    "was (revision {name}).",
     name="step_runs_planned_chunk_{name}",
 )
 def step_runs_planned_chunk(block: int, name: str, more: int) -> list[Any]:
     """Claim that a step runs the planned chunk, whether it is the first or a later one, after any
-    prefix hit."""
+    prefix hit, or that it changes nothing of the request.
+
+    Another request may decode or be paused, and be aborted within the step; another one may wait.
+    """
     numbers, plan = _any_plan(block)
     first, revision = z3.Bool("first"), REVISIONS[name]
-    hit = length(numbers, "hit", 0)
-    numbers.facts += [hit <= plan.computed, z3.Implies(first, hit == plan.computed)]
+    hit, tokens, ends = (length(numbers, name, 0) for name in ("hit", "tokens", "ends"))
+    numbers.facts.append(ends >= 1)
+    numbers.facts += [hit <= plan.computed, z3.Implies(first, hit == plan.computed), ends <= tokens]
     numbers.facts.append(z3.Implies(z3.Not(first), plan.computed >= 1))
+    cached = length(numbers, "cached", 0)
+    numbers.facts.append(z3.Implies(first, cached * block == plan.computed))
 
     def code(run: SymbolicRun) -> Any:
-        request = make_request(run, "0", prompt=plan.prompt, computed=plan.computed, prefix_hit=hit)
-        started, covered = request, []
+        request = make_request(
+            *(run, "0"),
+            prompt=plan.prompt,
+            max_tokens=tokens,
+            output_len=ends,
+            computed=plan.computed,
+            prefix_hit=hit,
+        )
+        started, covered, observed = request, list[Any](), list[Any]()
 
         def hold(_: Any, holder: Any, tokens: Any, pool: Any) -> Any:
-            covered.append(bare(tokens))
+            if holder.id == "0":
+                covered.append(bare(tokens))
             return holder, pool
+
+        def admit(config: Any, state: State, newcomer: Sequence) -> Any:
+            return started if newcomer.id == "0" else newcomer, state.pool
+
+        def prefix_hit(config: Any, state: State, newcomer: Sequence) -> SymbolicLength:
+            return SymbolicLength(run.number(cached if newcomer.id == "0" else z3.IntVal(0)))
 
         if starts := run.answer(first):
             request = request._replace(computed=0, prefix_hit=0)
-        state = State(waiting=(request,) if starts else (), running=() if starts else (request,))
+        state = in_company(run, revision, request, starts=starts)
+        inside = ("1",) if run.answer(z3.Bool("aborts beside")) else ()
         with (
-            stubs(pool_of, admit=lambda config, state, newcomer: (started, state.pool), hold=hold),
-            stubs(documented, written=lambda *_: []),
+            on_symbols(documented),
+            stubs(pool_of, prefix_hit=prefix_hit, admit=admit, hold=hold, release=_same_pool),
+            stubs(documented, written=lambda *_: [], max_tkv=lambda *_: 1),
+            stubs(scheduler, observe=lambda *seen: observed.append(seen)),
+            any_constraints(run, revision) as constrained,
         ):
-            after, seen = forward.compute_chunk(config_of(block), revision, state, request)
-        alone = len(after.running) == 1 and not after.waiting and len(covered) == 1
-        counted = bare(after.running[0].computed)
-        return bare(seen.scheduled["0"]), bare(seen.left_pad_blocks["0"]), counted, covered, alone
+            after, _ = scheduler.step(any_switches(run, block), constrained, state, inside)
+        [(*_, computed, _, _)] = observed
+        if "0" not in computed.scheduled:
+            queues = [*after.waiting, *after.running, *after.paused]
+            return not covered and any(kept is request for kept in queues)
+        return (
+            [bare(each) for each in (computed.scheduled["0"], computed.left_pad_blocks["0"])],
+            [kept for kept in after.running if kept.id == "0"],
+            covered,
+        )
 
     if name == "sound":
         counted, held = plan.end, plan.end
     else:
         counted, held = chunk_lemmas.progress(plan, hit, name == "2.1.2")
     share = plan.end - z3.If(hit > plan.start, hit, plan.start) + more
+    emits = z3.If(counted >= plan.prompt, 1, 0)
 
     def follows(result: Any) -> Any:
-        tokens, pad, computed, [covered], alone = result
-        if not alone:
+        if isinstance(result, bool):
+            return z3.BoolVal(result)
+        [tokens, pad], kept, covered = result
+        if len(covered) != 1:
             return z3.BoolVal(False)
-        return z3.And(tokens == share, pad == plan.padding, computed == counted, covered == held)
+        left = z3.And(emits == 1, ends == 1)
+        stays = [
+            z3.And(bare(each.computed) == counted, bare(each.generated) == emits, z3.Not(left))
+            for each in kept
+        ]
+        return z3.And(tokens == share, pad == plan.padding, covered[0] == held, *(stays or [left]))
 
-    return holds_on(numbers, paths(numbers, code), follows)
+    return holds_on(numbers, paths(numbers, code, quick=True), follows)
+
+
+def any_switches(run: SymbolicRun, block: int, chunk_blocks: int = CHUNK_BLOCKS) -> Any:
+    """Return a configuration whose switches and limits may have any value."""
+    names = ("max_num_seqs", "max_model_len", "max_batch_tkv")
+    limits = {name: run.number(z3.Int(name)) for name in names}
+    return SymbolicConfig(run, config_of(block, chunk_blocks, **limits), z3.Int("num_blocks"))
+
+
+@contextmanager
+def any_constraints(run: SymbolicRun, revision: Revision) -> Iterator[Revision]:
+    """Inside the context, let each constraint of a revision answer anything. Yield the revision."""
+    asked = count()
+
+    def any_answer(*_: Any) -> bool:
+        return run.answer(z3.Bool(f"fits {next(asked)}"))
+
+    with stubs(release_2_1_2, fits_prompt=any_answer), stubs(release_2_5_2, fits_limit=any_answer):
+        yield replace(
+            revision, volume_check=any_answer, fits_model_length=any_answer, fits_pool=any_answer
+        )
+
+
+def in_company(run: SymbolicRun, revision: Revision, request: Sequence, *, starts: bool) -> State:
+    """Return a state with a request that waits or prefills, beside another one that decodes or, if
+    the revision pauses requests, is paused. Another one may wait behind it."""
+    tokens = {field: z3.Int(f"{field} beside") for field in ("max_tokens", "output_len")}
+    other = make_request(run, "1", computed=1, generated=1, blocks=(1,), **tokens)
+    behind = make_request(run, "2") if run.answer(z3.Bool("another waits")) else None
+    decodes = (other,) if run.answer(z3.Bool("another decodes")) else ()
+    pauses = not decodes and "paused" in revision.shows and run.answer(z3.Bool("another pauses"))
+    at_front = not starts and bool(decodes) and run.answer(z3.Bool("at the front"))
+    prefills = () if starts else (request,)
+    return State(
+        waiting=(*((request,) if starts else ()), *((behind,) if behind else ())),
+        running=(*prefills, *decodes) if at_front else (*decodes, *prefills),
+        paused=(other,) if pauses else (),
+        **any_rest(run),
+    )
+
+
+def _same_pool(config: Any, revision: Any, state: State, request: Any) -> Any:
+    return state.pool
 
 
 class Joined(NamedTuple):

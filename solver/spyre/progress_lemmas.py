@@ -18,10 +18,14 @@ left.
 7. `rank_is_bounded_by_model_length`: no rank exceeds the number of chunks in max_model_len plus
    twice its number of tokens.
 
+`arrival_waits_uncomputed_1` and `abort_only_removes_1` (`step_lemmas`): requests arrive behind it,
+and an abort changes nothing about the others.
+
 So the first in line starts after at most as many steps as the rank, whatever arrives behind it.
 Every request eventually becomes first, so none waits forever. 1 to 4 and 6 run the model's code on
-symbols with an unbounded pool. One symbolic request stands for all that decode, and two stand for
-all that wait. In 1, at most one request waits behind the one that prefills.
+symbols with an unbounded pool, and with any other values in the state and the configuration. One
+symbolic request stands for all that decode, and two stand for all that wait. In 1, at most one
+request waits behind the one that prefills.
 """
 
 from dataclasses import replace
@@ -39,14 +43,22 @@ from ...model.spyre.state import Sequence, State
 from ..smt.execution import SymbolicRun, bare, holds_on, paths
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation, lemma
+from ..smt.terms import boolean, integer
 from .admission_lemmas import BLOCK, request
+from .step_lemmas import abort_only_removes, arrival_waits_uncomputed
 from .symbolic_admission import length
+from .symbolic_state import StepConfiguration, SymbolicConfig, any_rest
 
 CHUNK = 512  # tokens
 
 
 def obligations(block: int | None = BLOCK, revision: Revision = SOUND) -> list[Obligation]:
-    return [make(revision) for make in LEMMAS]
+    step = StepConfiguration(revision, block=BLOCK, chunk=CHUNK)
+    return [
+        *(make(revision) for make in LEMMAS),
+        replace(arrival_waits_uncomputed(step, 1), code=("spyre.scheduler.arrive",)),
+        replace(abort_only_removes(step, 1), code=("spyre.scheduler.abort",)),
+    ]
 
 
 def rank(config: SpyreConfig, state: State) -> int:
@@ -87,19 +99,21 @@ def passed_by() -> Scenario:
     )
 
 
-def _config(run: SymbolicRun, numbers: Numbers, requests: list[tuple[Any, Any]]) -> SpyreConfig:
+def _config(run: SymbolicRun, numbers: Numbers, requests: list[tuple[Any, Any]]) -> Any:
+    """Return any configuration with an unbounded pool and without prefix caching that accepts these
+    requests on arrival."""
     longest, slots, limit = (length(numbers, name) for name in ("longest", "slots", "limit"))
     for prompt, tokens in requests:
         numbers.facts += [prompt + tokens - 1 <= longest, prompt + tokens - 1 <= limit]
-    return SpyreConfig(
+    numbers.facts += [z3.Not(boolean("pool is bounded")), z3.Not(boolean("prefix caching"))]
+    settings = SpyreConfig(
         block_size=BLOCK,
         chunk_size=CHUNK,
         max_num_seqs=run.number(slots),
         max_model_len=run.number(longest),
         max_batch_tkv=run.number(limit),
-        interleave=run.truth(z3.Bool("interleave")),
-        pausing=False,
     )
+    return SymbolicConfig(run, settings, integer("num_blocks"))
 
 
 class _Second:
@@ -133,7 +147,7 @@ def waiting_request_prevents_idling(revision: Revision, none_there: int) -> list
     def code(run: SymbolicRun) -> Any:
         config = _config(run, numbers, [(prompt, tokens), (member, left + 1), second.lengths])
         if none_there and run.answer(z3.Bool("none")):
-            return revision.decide(config, revision, State())[1].kind
+            return revision.decide(config, revision, State(**any_rest(run)))[1].kind
         newcomer = request(
             1,
             prompt=run.number(prompt),
@@ -146,7 +160,7 @@ def waiting_request_prevents_idling(revision: Revision, none_there: int) -> list
         state = State(
             waiting=(newcomer, *behind) if waits else behind,
             running=members if waits else (newcomer, *members),
-            last_step_was_prefill=run.truth(z3.Bool("was prefill")),
+            **any_rest(run),
         )
         return revision.decide(config, revision, state)[1].kind
 
@@ -188,7 +202,7 @@ def only_first_in_line_starts(revision: Revision, second: int) -> list[Any]:
         state = State(
             waiting=waiting,
             running=(ongoing, *members) if busy else members,
-            last_step_was_prefill=run.truth(z3.Bool("was prefill")),
+            **any_rest(run),
         )
         checked = replace(revision, volume_check=lambda *_: run.answer(z3.Bool("fits")))
         decision = checked.decide(config, checked, state)[1]
@@ -197,7 +211,10 @@ def only_first_in_line_starts(revision: Revision, second: int) -> list[Any]:
     return holds_on(numbers, paths(numbers, code), lambda passed: z3.BoolVal(not passed))
 
 
-@lemma("A decode step leaves a request one fewer decode step to run.", "spyre.scheduler.complete")
+@lemma(
+    "A decode step leaves a request one fewer decode step to run, and none once it has ended.",
+    "spyre.scheduler.complete",
+)
 def decode_step_brings_end_nearer(revision: Revision, more: int) -> list[Any]:
     """Claim that completing a decode step (`scheduler.complete`) brings the end of its request
     nearer."""
@@ -206,7 +223,7 @@ def decode_step_brings_end_nearer(revision: Revision, more: int) -> list[Any]:
     numbers.facts += [before < wanted, wanted <= before + left]
 
     def code(run: SymbolicRun) -> Any:
-        config = SpyreConfig(block_size=BLOCK, chunk_size=CHUNK)
+        config = _config(run, numbers, [])
         decoding = request(
             0,
             computed=9,
@@ -215,11 +232,20 @@ def decode_step_brings_end_nearer(revision: Revision, more: int) -> list[Any]:
             output_len=run.number(wanted),
         )
         computed = Forward({"0": 1}, {}, {}, 9)
-        after, _, _ = scheduler.complete(config, revision, State(running=(decoding,)), computed)
-        return [bare(member.remaining) for member in after.running]
+        state = State(running=(decoding,), **any_rest(run))
+        after, _, _ = scheduler.complete(config, revision, state, computed)
+        return [
+            (bare(member.remaining), bare(member.generated), bare(member.output_len))
+            for member in after.running
+        ]
 
-    def fewer(remaining: list[Any]) -> Any:
-        return z3.And([z3.And(after >= 1, after <= left - 1 - more) for after in remaining])
+    def fewer(members: list[Any]) -> Any:
+        return z3.And(
+            [
+                z3.And(after >= 1, after <= left - 1 - more, made < ends)
+                for after, made, ends in members
+            ]
+        )
 
     return holds_on(numbers, paths(numbers, code), fewer)
 
@@ -278,7 +304,11 @@ def first_in_line_starts_at_rank_zero(revision: Revision, beside: int) -> list[A
         waits = request(1, prompt=run.number(prompt), max_tokens=run.number(tokens))
         member = request(0, computed=run.number(own), max_tokens=run.number(left + 1))
         decodes = beside and run.answer(z3.Bool("beside"))
-        state = State(waiting=(waits, *second.in_line(run)), running=(member,) if decodes else ())
+        state = State(
+            waiting=(waits, *second.in_line(run)),
+            running=(member,) if decodes else (),
+            **any_rest(run),
+        )
         return [member.id for member in revision.decide(config, revision, state)[1].members]
 
     return holds_on(numbers, paths(numbers, code), lambda ids: z3.BoolVal(ids == ["1"]))

@@ -49,8 +49,10 @@ from ...model.spyre.state import Sequence, State
 from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubs
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation, lemma
-from .code_lemmas import BLOCK, HUGE, config_of, door_refuses_what_lemmas_assume, make_request
+from ..smt.terms import boolean
+from .code_lemmas import BLOCK, any_switches, door_refuses_what_lemmas_assume, make_request
 from .symbolic_admission import Lengths, blocks, length, lengths_of, make_numbers
+from .symbolic_state import any_rest
 
 
 def obligations(block: int | None = None) -> list[Obligation]:
@@ -286,8 +288,9 @@ def _promise_only(name: str) -> tuple[Any, int]:
 def _promises_covered(
     numbers: Numbers, block: int, last_token: int, holders: dict[str, Holder]
 ) -> Callable[[Any], Any]:
-    """Return the claim that no request exceeds its need, that all promised blocks are free, and
-    that free and held blocks, each counted once, are as many as before.
+    """Return the claim that no request exceeds its need, that all promised blocks are free, that no
+    promise to other requests is withdrawn, and that free and held blocks, each counted once, are as
+    many as before.
 
     Promised blocks include those promised to aborted requests.
     """
@@ -296,20 +299,23 @@ def _promises_covered(
     def covered(result: Any) -> Any:
         if result is None:
             return z3.BoolVal(False)  # no block was free
-        held, free, lost, none_lost = result
+        held, free, lost, withdrawn, none_lost = result
         promised = z3.Sum([lost, *(need[name] - count for name, count in held.items())])
         within = [count <= need[name] for name, count in held.items()]
-        return z3.And(promised <= free, none_lost, *within)
+        return z3.And(promised <= free, withdrawn <= 0, none_lost, *within)
 
     return covered
 
 
 def _after(before: State, after: State) -> Any:
     """Return what `_promises_covered` needs: the blocks of each request, those that are free, those
-    promised to aborted requests, and whether each block is still free or held."""
+    promised to others, how many fewer than before these are, and whether each block is still free
+    or held."""
     held = {request.id: len(request.blocks) for request in _admitted(after)}
     free: Any = free_blocks(after.pool)
-    return held, bare(free), bare(after.lost_blocks), _all_blocks(after) == _all_blocks(before)
+    lost = bare(after.lost_blocks)
+    withdrawn = bare(before.lost_blocks) - lost
+    return held, bare(free), lost, withdrawn, _all_blocks(after) == _all_blocks(before)
 
 
 def _all_blocks(state: State) -> Any:
@@ -349,13 +355,14 @@ def step_keeps_promises_covered(block: int, name: str, kind: str, more: int) -> 
     numbers.facts.append(promised <= free + more)
     numbers.facts += [request.need(numbers, block, last_token) >= 1 for request in known]
     hit = {"admits_shared": (1,), "admits_idle": (9,)}.get(kind, ())
+    numbers.facts.append(boolean("pool is bounded"))
     if hit:
+        numbers.facts.append(boolean("prefix caching"))
         # The block of its last token is never a hit.
         numbers.facts += [holders["1"].prompt > block, free >= (kind == "admits_idle")]
 
     def code(run: SymbolicRun) -> Any:
-        caching = bool(hit) or run.answer(z3.Bool("caching"))
-        config = config_of(block, FEW_BLOCKS, num_blocks=HUGE, prefix_caching=caching)
+        config = any_switches(run, block, FEW_BLOCKS)
         idle = tuple((block, None) for block in hit) if kind == "admits_idle" else ()
         size = run.number(free - len(idle) + 1)
         holding = tuple(
@@ -370,7 +377,7 @@ def step_keeps_promises_covered(block: int, name: str, kind: str, more: int) -> 
             running=() if paused else holding,
             paused=holding if paused else (),
             pool=Pool(size, (), 2, idle),
-            lost_blocks=run.number(others),
+            **any_rest(run) | {"lost_blocks": run.number(others)},
         )
         try:
             with (
@@ -421,10 +428,11 @@ def code_keeps_promises_covered_at_abort(block: int, name: str, more: int) -> li
     numbers.facts += [promise >= 0 for promise in promised]
     # An aborted request gives back two blocks, or one if it shares the other.
     shares, inside = z3.Bool("shares"), z3.Bool("inside")
+    numbers.facts += [boolean("pool is bounded"), boolean("prefix caching") == shares]
 
     def code(run: SymbolicRun) -> Any:
         shared = run.answer(shares)
-        config = config_of(block, FEW_BLOCKS, num_blocks=HUGE, prefix_caching=shared)
+        config = any_switches(run, block, FEW_BLOCKS)
         known = {"0": holders["0"].of(run, "0", (1, 2))}
         if run.answer(z3.Bool("beside")):
             known["1"] = holders["1"].of(run, "1", (1 if shared else 3,))
@@ -437,7 +445,7 @@ def code_keeps_promises_covered_at_abort(block: int, name: str, more: int) -> li
             running=tuple(request for n, request in known.items() if n not in paused),
             paused=tuple(request for n, request in known.items() if n in paused),
             pool=Pool(run.number(free + 3), (), 4),
-            lost_blocks=run.number(others),
+            **any_rest(run) | {"lost_blocks": run.number(others)},
         )
         within = run.answer(inside)
         after = scheduler.abort(config, revision, state, "0", inside=within)

@@ -25,7 +25,14 @@ from ...model.spyre.forward import Forward
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Decision, State
 from ...model.spyre.state import Sequence as Request
-from ..smt.execution import SymbolicLength, SymbolicRun, UndecidedError, bare, count_as_more
+from ..smt.execution import (
+    Queue,
+    SymbolicLength,
+    SymbolicRun,
+    UndecidedError,
+    bare,
+    count_as_more,
+)
 from ..smt.ids import Name
 from ..smt.terms import boolean, integer
 
@@ -208,6 +215,17 @@ def any_config(run: SymbolicRun, block: Any, limit: Any) -> SymbolicConfig:
     others = {name: run.number(integer(name)) for name in names}
     settings = SpyreConfig(block_size=block, max_batch_tkv=run.number(limit), **others)
     return SymbolicConfig(run, settings, integer("num_blocks"))
+
+
+def any_rest(run: SymbolicRun) -> dict[str, Any]:
+    """Return any values for the fields of a state that hold neither requests nor blocks."""
+    numbers = {
+        name: run.number(integer(f"{name} before")) for name in ("tkv", "runner_tkv", "lost_blocks")
+    }
+    reported: Any = run.number(integer("aborts to report"))
+    gone = Queue([several_names("gone", reported - 1)], reported)
+    was_prefill = run.truth(boolean("was prefill"))
+    return {**numbers, "last_step_was_prefill": was_prefill, "aborted": gone}
 
 
 class Held(SymbolicLength):

@@ -17,6 +17,15 @@ LOSES = "    return 0\n"
 WITHDRAWS = "        lost = revision.lost_blocks(config, revision, request, inside)\n"
 COUNTS = "    return end, end\n"
 STARTS = "    return allocator.start(state.pool, newcomer, hit, config.block_size)\n"
+ARRIVES = "    return state._replace(waiting=(*state.waiting, newcomer))\n"
+DECODES = '    return Decision("decode", decoding) if decoding else Decision("idle")\n'
+ENDS = "            if request.generated == request.output_len:\n"
+EMPTY_LINE = "    if not state.waiting:\n        return None\n    first"
+CHUNK = "    chunk, block = config.chunk_size, config.block_size\n"
+PLANS = "    start, end = documented.next_chunk(request.prompt, request.computed, chunk, block)\n"
+SHORTER = "        end = min(end, request.computed + block)\n"
+PREFILLS = "            prefilling.append(request)\n"
+EMITTED = "    state = replace(state, running=tuple(running), aborted=())\n"
 FAULTS = {
     "two requests that wait alone never start": (
         "SPY-R53",
@@ -40,6 +49,36 @@ FAULTS = {
         ONGOING,
         "    if state.prefilling and not state.decoding and len(state.waiting) > 1:\n"
         f"        return state.waiting[-1]\n{ONGOING}",
+    ),
+    "requests queue in front": (
+        "SPY-R53",
+        {"arrival_waits_uncomputed_1"},
+        "spyre/scheduler.py",
+        ARRIVES,
+        ARRIVES.replace("(*state.waiting, newcomer)", "(newcomer, *state.waiting)"),
+    ),
+    "a step that reports an abort idles": (
+        "SPY-R53",
+        {"waiting_request_prevents_idling"},
+        "spyre/documented.py",
+        DECODES,
+        f'    if state.aborted and decoding:\n        return Decision("idle")\n{DECODES}',
+    ),
+    "nothing starts once a promise is lost": (
+        "SPY-R53",
+        {"waiting_request_prevents_idling", "first_in_line_starts_at_rank_zero"},
+        "spyre/documented.py",
+        EMPTY_LINE,
+        EMPTY_LINE.replace("state.waiting:", "state.waiting or state.lost_blocks:"),
+    ),
+    "with seven slots, a request that ends early never leaves": (
+        "SPY-R53",
+        {"decode_step_brings_end_nearer"},
+        "spyre/scheduler.py",
+        ENDS,
+        ENDS.replace(":\n", " and (\n")
+        + "                config.max_num_seqs != 7 or request.output_len == request.max_tokens\n"
+        "            ):\n",
     ),
     "while a request prefills, decoding requests are considered before paused ones": (
         "SPY-P01",
@@ -95,6 +134,43 @@ FAULTS = {
         COUNTS,
         "    if request.computed == request.prefix_hit and end < request.prompt:\n"
         f"        return end, end + 8 * config.block_size\n{COUNTS}",
+    ),
+    "an abort within a step gives a promise away": (
+        "SPY-R50",
+        {"code_keeps_promises_covered_at_abort_sound"},
+        "spyre/blocks.py",
+        LOSES,
+        "    return -1 if inside else 0\n",
+    ),
+    "with a bounded pool, a chunk is one block": (
+        "SPY-R18",
+        {"step_runs_planned_chunk_sound"},
+        "spyre/forward.py",
+        CHUNK,
+        f"{CHUNK}    if config.num_blocks is not None:\n        chunk = block\n",
+    ),
+    "beside a decoding request, a chunk is one block": (
+        "SPY-R18",
+        {"step_runs_planned_chunk_sound"},
+        "spyre/forward.py",
+        PLANS,
+        f"{PLANS}    if state.decoding:\n{SHORTER}",
+    ),
+    "a decode step takes a computed token of a prompt back": (
+        "SPY-R54",
+        {"step_runs_planned_chunk_sound"},
+        "spyre/forward.py",
+        PREFILLS,
+        PREFILLS.replace("request", "replace(request, computed=max(request.computed - 1, 1))"),
+    ),
+    "an abort within a step counts a token of a prompt": (
+        "SPY-R54",
+        {"step_runs_planned_chunk_sound"},
+        "spyre/scheduler.py",
+        EMITTED,
+        "    if state.aborted:\n        running = [\n"
+        "            each if each.prefilled else replace(each, computed=each.computed + 1)\n"
+        f"            for each in running\n        ]\n{EMITTED}",
     ),
     "the token after a hit is never computed": (
         "SPY-R54",
