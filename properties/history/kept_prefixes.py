@@ -94,10 +94,13 @@ class KeptPrefixes:
             hit = 0 if request.started else history.hit_now(step, request)
             shown = (step.blocks or {}).get(name) or self._table_of_ended(history, step, request)
             table = shown or _before(history).get(name, ())
-            # If a request is aborted or preempted in this very step, it is unknown which blocks it
-            # fills.
+            # If a request is aborted or preempted in this very step, or a load fails, it is unknown
+            # which blocks it fills.
             doubtful = (
-                hit is None or name in history.aborts_inside or name in (step.preempted or ())
+                hit is None
+                or name in history.aborts_inside
+                or name in (step.preempted or ())
+                or history.features.may_lose_tokens(history, step, request)
             )
             before = request.computed + (hit or 0)
             content, begun = known_tokens(request), before // self.block_size
@@ -178,6 +181,8 @@ class KeptPrefixes:
     def _something_unseen(self, history: Run, step: Step, but: str = "") -> bool:
         """Return whether a request may have got blocks in this step that the step does not show.
         Such a request left in this step, or was preempted after it was scheduled."""
+        if history.features.take_unseen(history, step):
+            return True
         before, shown = _before(history), step.blocks or {}
         known = "any" if "order" in history.config else "fcfs"
         if history.config.get("policy", known) != "fcfs" and any(

@@ -145,6 +145,9 @@ class VllmFeatures(Features):
         brought = [(request, loads.tokens_loaded(history.config, of(request))) for request in new]
         return [(request, tokens) for request, tokens in brought if tokens]
 
+    def take_unseen(self, history: RunHistory[Any], step: Step) -> bool:
+        return loads.take_unseen(history, step)
+
     def may_lose_tokens(
         self, history: RunHistory[Any], step: Step, account: RequestHistory
     ) -> bool:
