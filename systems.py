@@ -136,7 +136,7 @@ def register_builtin() -> None:
             decides_as={"after 1.1.0": "head"},
             followed_by={"head": PREEMPTS},
             # A small scope has no main loop, and no batches in flight.
-            runs_only=frozenset({"LSS-R19", "LSS-R20", "LSS-R21", "LSS-R26", "LSS-R35"}),
+            runs_only=frozenset({"LSS-R19", "LSS-R20", "LSS-R21", "LSS-R26", "LSS-R35", "LSS-R37"}),
             features=f"{PROPERTIES}.llmservingsim.history:FEATURES",
             request_features=f"{PROPERTIES}.llmservingsim.strategies",
             neutral="schedproof.model.llmservingsim.config:NEUTRAL",

@@ -71,6 +71,12 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         **{"max_model_len": (16_384,), "num_blocks": (6000, 1100)},
         "enable_chunked_prefill": (False, True),
     },
+    "whole": {
+        **{"enable_chunked_prefill": (False,), "max_model_len": (128,), "max_num_seqs": (64,)},
+        **{"max_num_batched_tokens": (128,), "num_blocks": (24, 12)},
+        **{"enable_prefix_caching": (False, True), "order": ("fcfs", "any")},
+        "order_by_priority": (False, True),
+    },
     "sharers": {
         **{"max_num_seqs": (512, 1024), "max_num_batched_tokens": (1024, 8192)},
         **{"max_model_len": (512,), "num_blocks": (2000, 600), "enable_prefix_caching": (True,)},

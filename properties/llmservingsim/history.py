@@ -57,7 +57,7 @@ class LlmServingSimFeatures(VllmFeatures):
         """Advance the clock by the duration of a step. If a session's tool has finished, its
         request moves to the end of the order of arrival."""
         live = requests_of(history.live)
-        waits = time_of_idle(history, step) or 1
+        waits = passing(history, step)
         for request in [request for request in live.values() if request.blocked]:
             kept = step.deferred is None or request.id in step.deferred
             request.blocked = max(request.blocked - waits, 0) if kept else 0
@@ -85,6 +85,22 @@ def time_of_idle(history: VllmRun, step: Step) -> int:
     if step.scheduled or state_of(history).flights or not only_tools_run(history):
         return 0
     return min(request.blocked for request in history.live.values())
+
+
+def passing(history: VllmRun, step: Step) -> int:
+    """Return the number of steps by which the clock advances.
+
+    If nothing can run, but requests other than these sessions are left or a session is aborted
+    inside the step, the clock may jump to the first session due. Assume that it does if this
+    session arrives.
+    """
+    jump = time_of_idle(history, step)
+    tools = [request for request in history.live.values() if request.blocked]
+    left = [request for request in tools if request.id not in history.aborts_inside]
+    if (jump and left == tools) or not left or step.scheduled or state_of(history).flights:
+        return jump or 1
+    first = min(left, key=lambda request: request.blocked)
+    return (jump or 1) if first.id in (step.deferred or ()) else first.blocked
 
 
 FEATURES = LlmServingSimFeatures()

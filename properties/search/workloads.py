@@ -15,7 +15,7 @@ from msgspec import structs
 
 from ...model.errors import InputError
 from ...model.pool import Content, prefix
-from ...model.scenario import Request, Scenario
+from ...model.scenario import Control, Event, Request, Scenario
 from ...model.systems import Model, full_config, make_model
 from ..checking.translation import with_fixed
 from ..history.bounds import bounds_of
@@ -55,6 +55,9 @@ class Shape(NamedTuple):
             comes once more; 0 means that it does not.
         fills_pool: whether the prompts of a burst consist of full blocks, and fill the pool, give
             or take a block, once each request has taken one more block.
+        nearly_longest: whether the long prompts leave only a few tokens of the largest length, and
+            the answer takes all of them.
+        operated: whether an operator performs control events between the bursts.
     """
 
     requests: Range
@@ -73,6 +76,8 @@ class Shape(NamedTuple):
     longest_answer: int = 0
     returns_after: int = 0
     fills_pool: bool = False
+    nearly_longest: bool = False
+    operated: bool = False
 
 
 SHAPES: Mapping[str, Shape] = {
@@ -105,6 +110,13 @@ SHAPES: Mapping[str, Shape] = {
     "brim": Shape(
         *((36, 72), (9, 18), (24, 36), (1, 1), (3, 12)), shared=0, aborted=0, fills_pool=True
     ),
+    "whole": Shape(
+        *((32, 60), (10, 30), (20, 60), (1, 20), (40, 120)),
+        aborted=0,
+        long_prompts=3,
+        nearly_longest=True,
+    ),
+    "operated": Shape((30, 60), (2, 6), (6, 14), (1, 120), (4, 30), shared=75, operated=True),
     "sharers": Shape(
         *((350, 430), (310, 330), (2, 8), (1, 32), (5, 9)), aborted=0, common=100, sixteenths=True
     ),
@@ -117,6 +129,12 @@ SHAPES: Mapping[str, Shape] = {
         sixteenths=True,
     ),
 }
+# What an operator does between two bursts, each in every run.
+OPERATIONS: Sequence[tuple[Control, ...]] = (
+    *2 * (("sleep", "wake_up"),),
+    *(("pause_all", "resume"), ("pause_new", "resume")),
+    *(("reset_running_requests",), ("reset_prefix_cache",)),
+)
 POOL = 64  # blocks, for a target that names no pool
 SPARE_BLOCKS = (0, 0, 1, -1, 2)  # what a burst that fills the pool leaves
 
@@ -159,7 +177,26 @@ def workloads(
             config, model = started
             longest = min(bounds_of(system).limits(config), default=UNBOUNDED)
             made = _Requests(draw, SHAPES[shape], generators_of(system), config, model, longest)
-            yield Scenario(system=system, revision=revision, config=config, requests=made.all(run))
+            drawn = Scenario(
+                system=system, revision=revision, config=config, requests=made.all(run)
+            )
+            events = _events(draw, drawn, model) if SHAPES[shape].operated else ()
+            yield structs.replace(drawn, events=events)
+
+
+def _events(draw: Random, scenario: Scenario, model: Model) -> tuple[Event, ...]:
+    """Draw the control events of a run: an operation between each burst and the next."""
+    possible = [kinds for kinds in OPERATIONS if {*kinds} <= {*model.controls}]
+    arrivals = sorted({request.arrival for request in scenario.requests})
+    events: list[Event] = []
+    deck: list[tuple[Control, ...]] = []
+    for begin, end in itertools.pairwise(arrivals):
+        deck = deck or draw.sample(possible, len(possible))
+        for kind in deck.pop() if deck else ():
+            # The next burst may arrive before the operator resumes the scheduler.
+            earliest = max(begin + 1, events[-1].step + 1 if events else 0)
+            events.append(Event(max(draw.randint(begin + 1, end + 1), earliest), kind))
+    return tuple(events)
 
 
 def _started(
@@ -243,7 +280,7 @@ class _Requests:
             length = self._lengths.pop()
         length = self._in_tokens(length)
         prompt = self._long_content(name, length) if is_long else self._prompt(name, length)
-        output = 3 if is_long else draw.randint(*shape.output)
+        output = 3 if is_long and not shape.nearly_longest else draw.randint(*shape.output)
         if in_largest and not self._made:
             output = max(output, shape.longest_answer)
         together = bool(self._made and shape.together) and draw.randrange(100) < shape.together
@@ -280,6 +317,8 @@ class _Requests:
         return max(length * block // 16, 1) if self._shape.sixteenths else length
 
     def _long_prompt(self, in_largest: bool) -> int:
+        if self._shape.nearly_longest:
+            return self._longest - self._draw.randint(1, 30)
         length = self._draw.randint(self._longest // 4, self._longest * 3 // 4)
         if in_largest and self._shape.longest_answer and len(self._made) == 1:
             prompt = (("any", self._longest - 4),)  # room for its answer

@@ -34,10 +34,12 @@ def _runs_cached_chunk(history: RunHistory[Any], name: str) -> bool:
 
 
 class SpyreFeatures(Features):
-    """Adds pauses. A paused request keeps its computed tokens, and no request is ever preempted."""
+    """Adds pauses. A paused request keeps its computed tokens, and no request is ever preempted.
+    The prefix cache also finds generated tokens (SPY-R60)."""
 
     request_history = SpyreRequestHistory
     never_preempts = True
+    caches_output = True
 
     def may_forget(self, config: Mapping[str, Any]) -> bool:
         """Return True: the prefix cache finds only tokens that blocks still hold."""

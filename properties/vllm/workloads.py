@@ -43,6 +43,17 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         **{"max_model_len": (16_384,), "num_blocks": (6000, 1100)},
         "long_prefill_token_threshold": (3072, 0),
     },
+    "whole": {
+        **{"enable_chunked_prefill": (False,), "max_model_len": (128,), "max_num_seqs": (64,)},
+        **{"max_num_batched_tokens": (128,), "num_blocks": (24, 12)},
+        **{"enable_prefix_caching": (False, True), "policy": ("fcfs", "priority")},
+    },
+    "operated": {
+        **{"max_num_seqs": (16, 128), "max_num_batched_tokens": (256, 2048)},
+        **{"max_model_len": (512,), "num_blocks": (None, 64), "policy": ("fcfs", "priority")},
+        **{"enable_prefix_caching": (True,), "async_scheduling": (False, True)},
+        "num_speculative_tokens": (0, 3),
+    },
     "sharers": {
         **{"max_num_seqs": (512, 1024), "max_num_batched_tokens": (1024, 8192)},
         **{"max_model_len": (512,), "num_blocks": (2000, 600), "policy": ("priority", "fcfs")},

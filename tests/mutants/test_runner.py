@@ -300,8 +300,16 @@ def test_a_fault_that_needs_a_workload_is_sought_by_its_workload_only():
         assert called == ["workloads"]
 
 
-@pytest.mark.parametrize(("workload", "found"), [("brim", True), ("idle", False)])
-def test_a_fault_of_size_is_found_by_its_workload_and_not_by_another(workload, found):
-    right = next(fault for fault in mutants_of("nano_vllm") if fault.workload == "brim")
-    [answer] = judge(Fault(**{**vars(right), "workload": workload}), quick=False)
-    assert answer.detected is found
+@pytest.mark.parametrize(
+    ("system", "needed", "workload"),
+    [
+        ("nano_vllm", "brim", "brim"),
+        ("nano_vllm", "brim", "idle"),
+        ("generic", "whole", "whole"),
+        ("vllm", "operated", "operated"),
+    ],
+)
+def test_a_fault_of_size_is_found_by_its_workload_and_not_by_another(system, needed, workload):
+    fault = next(fault for fault in mutants_of(system) if fault.workload == needed)
+    [answer] = judge(Fault(**{**vars(fault), "workload": workload}), quick=False)
+    assert answer.detected is (workload == needed)

@@ -85,6 +85,15 @@ def test_in_nano_vllm_generated_tokens_must_be_found_too():
     assert found == ({"NAN-R48"}, set())
 
 
+def test_in_spyre_generated_tokens_must_be_found_although_their_request_has_ended():
+    does = "does not find generated tokens once their request has ended"
+    assert broken("spyre", "SPY-R63", "spyre_output.json", does) == ({"SPY-R63"}, set())
+
+
+def test_a_clock_that_jumps_beyond_the_first_session_that_is_due_is_named():
+    assert broken("llmservingsim", "LSS-R37", "l_clock.json") == ({"LSS-R37"}, set())
+
+
 def test_an_encoder_without_inputs_does_not_excuse_a_wrong_order_after_a_reset():
     does = "a reset puts the requests that ran in front in the opposite order"
     assert broken("vllm", "V1-R37", "v_reset_encoder.json", does) == ({"V1-R37"}, set())

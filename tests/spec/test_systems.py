@@ -59,6 +59,7 @@ DIVERGING = {
     ),
     *(
         "LSS-R36",
+        "LSS-R37",
         "LSS-R11",
         "LSS-R17",
         "LSS-R19",

@@ -7,7 +7,7 @@ from ....model.observation import Step
 from ...rules.predicate import Predicate
 from ...vllm.history.run import VllmRun, state_of
 from ...vllm.predicates.decision import names
-from ..history import time_of_idle
+from ..history import passing, time_of_idle
 from .budget import PAGE
 from .queues import left_out
 
@@ -48,6 +48,27 @@ def clock_must_jump(history: VllmRun, step: Step) -> bool:
     return time_of_idle(history, step) > 1
 
 
+def leaves_the_router(history: VllmRun, step: Step) -> str | None:
+    """A session stays in the router until its tool has finished, and no longer (LSS-R37)."""
+    shown = step.deferred or ()
+    passed, jump = passing(history, step), time_of_idle(history, step)
+    for request in history.live.values():
+        if request.id in history.aborts_inside:
+            continue
+        left = request.blocked - passed
+        if left > 0 and request.id not in shown:
+            return f"{request.id} arrives {left} steps before its tool finishes"
+        # If the first one due does not arrive, the clock stands still (LSS-R21).
+        if left <= 0 and request.id in shown and request.blocked != jump:
+            return f"{request.id} does not arrive, although its tool has finished"
+    return None
+
+
+def tool_finishes(history: VllmRun, step: Step) -> bool:
+    passed = passing(history, step)
+    return any(0 < request.blocked <= passed for request in history.live.values())
+
+
 def not_handed_over(history: VllmRun, step: Step) -> str | None:
     """Another instance gets exactly the requests that finish on this one (LSS-R26)."""
     done = {name for name, reason in (step.finished or {}).items() if reason != "aborted"}
@@ -67,5 +88,6 @@ def one_is_handed_over(history: VllmRun, step: Step) -> bool:
 PREDICATES = {
     "LSS-R20": Predicate(wrong_end, everything_has_ended),
     "LSS-R21": Predicate(clock_stands, clock_must_jump),
+    "LSS-R37": Predicate(leaves_the_router, tool_finishes),
     "LSS-R26": Predicate(not_handed_over, one_is_handed_over),
 }

@@ -7,6 +7,7 @@ import pytest
 from msgspec import structs
 
 from schedproof.model import allocator, pool, sequence
+from schedproof.model.scenario import CONTROLS
 from schedproof.model.spyre import blocks, volumetric
 from schedproof.model.target import ModelTarget
 from schedproof.model.vllm import kv_cache, scheduler
@@ -241,6 +242,24 @@ def test_a_wide_batch_shares_long_beginnings_in_a_large_pool(system):
     if system == "generic":
         assert not wide.config["enable_chunked_prefill"]
         assert max(request.prompt_len for request in wide.requests) > 4096
+
+
+@pytest.mark.parametrize("fixed", [{}, {"num_blocks": 64, "async_scheduling": True}])
+def test_an_operator_performs_every_control_event_and_ends_every_pause(fixed):
+    for operated in runs("vllm", "operated", 2, **fixed):
+        kinds = [event.kind for event in sorted(operated.events, key=lambda event: event.step)]
+        assert {*kinds} == {*CONTROLS}
+        assert kinds.count("sleep") > 1
+        for pause, end in (("sleep", "wake_up"), ("pause_all", "resume"), ("pause_new", "resume")):
+            assert all(kinds[n + 1] == end for n, kind in enumerate(kinds) if kind == pause)
+        outcome = judged(ModelTarget(), operated)
+        assert outcome.broken == []
+        assert outcome.finished
+
+
+def test_an_operator_performs_only_events_that_are_possible():
+    [operated] = runs("vllm", "operated", encoder_cache_size=8, max_num_encoder_input_tokens=8)
+    assert {*CONTROLS} - {event.kind for event in operated.events} == {"sleep", "wake_up"}
 
 
 def test_sizes_that_have_to_meet_for_a_fault_to_show_do_meet():
