@@ -272,7 +272,7 @@ def _probe(recording: Recording) -> tuple[Started, list[str], Mapping[str, Any],
     scales, started = probing.as_usual(request)
     if started is not None:
         base = {**scales_of(recording.system).scales[scales[0]], **recording.fixed}
-        avoid = frozenset(probing.refused_kinds(request, base, recording.fixed))
+        avoid = frozenset(probing.refused_kinds(request, base, recording.fixed, {}))
         return started, scales, recording.fixed, avoid
     known = probing.probe(request)
     return known.started, known.scales, known.fixed[known.scales[0]], known.refused_kinds

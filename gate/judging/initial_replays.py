@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused
-from ...model.scenario import Scenario
+from ...model.scenario import Request, Scenario
 from ...model.systems import full_config, make_model
 from ...model.target import Target
 from ...properties.checking.replay import Outcome, replay
@@ -290,6 +290,17 @@ def _accepted_part(scenario: Scenario, outcome: Outcome) -> Scenario:
         if request.id not in session.rejected
     )
     return replace(took_place, requests=tuple(accepted))
+
+
+def replay_crashes(gate: GateContext, configs: Sequence[Mapping[str, Any]]) -> None:
+    """Start the target again in the configurations in which it crashed when it was probed. Report
+    each crash as a finding, unless a known deviation explains it."""
+    options = gate.options
+    request = Request(id="r0", arrival=0, prompt=(("r0", 1),), max_tokens=1)
+    about = {"system": options.system, "revision": options.revision, "requests": (request,)}
+    scenarios = [Scenario(config={**config}, **about) for config in configs]
+    if scenarios and not gate.results.hung:
+        _replay_and_shrink(gate, "start", scenarios, "probe")
 
 
 def replay_deviations(gate: GateContext) -> None:

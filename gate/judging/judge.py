@@ -28,7 +28,7 @@ from .context import BreakOff, GateContext, GateOptions, GateResults, opened_gat
 from .coverage import PAGE, Changes, changes_since, coverage_of
 from .deviations import Deviations
 from .faults import faults_of
-from .initial_replays import replay_deviations, replay_own
+from .initial_replays import replay_crashes, replay_deviations, replay_own
 from .profiles import set_hypothesis_home
 from .stages import Stage, run_stages
 from .verdict import Began, Concluded, Notice, Report
@@ -73,11 +73,11 @@ def judge(gate: GateContext, finish: Finish = no_fields) -> verdict.Verdict:
     """Run the whole gate.
 
     1. Ask the target which scales, features and fields it has. 2. Replay the user's known
-    deviations, and the user's corpus. 3. Replay the built-in scenarios and the seed corpus of each
-    scale. 4. Search each scale with Hypothesis for runs that break a rule which the seed corpus did
-    not break. 5. Run workloads, with sizes that the search does not draw, for the rules that are
-    still unbroken. 6. Combine the results into one verdict per rule, and add the fields that
-    `finish` returns.
+    deviations, the starts at which the target crashed in step 1, and the user's corpus. 3. Replay
+    the built-in scenarios and the seed corpus of each scale. 4. Search each scale with Hypothesis
+    for runs that break a rule which the seed corpus did not break. 5. Run workloads, with sizes
+    that the search does not draw, for the rules that are still unbroken. 6. Combine the results
+    into one verdict per rule, and add the fields that `finish` returns.
 
     Ctrl-C, a hang or a violation of the protocol ends the gate early; the findings so far are kept.
 
@@ -110,6 +110,7 @@ def judge(gate: GateContext, finish: Finish = no_fields) -> verdict.Verdict:
 def _run(gate: GateContext, capabilities: Capabilities) -> None:
     """Run steps 2 to 5. If the target hangs, stop running it."""
     replay_deviations(gate)
+    replay_crashes(gate, [config for config, _ in capabilities.crashes.values()])
     if not gate.results.hung:
         replay_own(gate)
     if not gate.results.hung:

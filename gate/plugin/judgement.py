@@ -16,7 +16,7 @@ from ...model.errors import InputError
 from ...model.faults import ConfigRefused, TargetFault
 from ...model.scenario import Scenario
 from ...model.systems import check_system, full_config, resolve_revision
-from ...properties.checking.session import Session
+from ...properties.checking.session import start_target
 from ...properties.rules.registry import applies
 from ...spec.catalogue import CatalogueError, Rule, load
 from ..console import INCONCLUSIVE, shortened
@@ -166,7 +166,7 @@ class Judgement:
         known = setting.deviations
         if known.entries:
             config = full_config(setting.system, setting.revision, scenario.config)
-            started = Session(target, setting.system, setting.revision, config, ()).started
+            started = start_target(target, setting.system, setting.revision, config)
             known.begin(started.name, started.version)
             replay_entries(known, target, setting.revision, setting.rules)
         return known

@@ -83,6 +83,8 @@ def examine(query: ProbeRequest, module: str | None) -> Remarks:
     yield Remark("ok", "starts", f"{started.name} {started.version}, scales {scales}")
     for line in capabilities.notices():
         yield Remark("note", line)
+    for what, (_, crash) in capabilities.crashes.items():
+        yield Remark("wrong", f"start with {what}", str(crash))
     scenario = sample(query, capabilities)
     yield from overridden(query.target, scenario)
     yield from fields(query.target, scenario)

@@ -7,16 +7,24 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ...model.errors import InputError
-from ...model.faults import ConfigRefused, TargetBroken
+from ...model.faults import (
+    ConfigRefused,
+    TargetBroken,
+    TargetCrashed,
+    TargetDied,
+    TargetFault,
+    TargetTooLarge,
+)
 from ...model.replies import Started
 from ...model.systems import config_keys, full_config, reference
 from ...model.target import Target
-from ...properties.checking.session import Session
+from ...properties.checking.session import start_target
 from ...spec.catalogue import Rule
 from ...spec.systems import part
 from .scales import POOL, Config, scales_of
 
 SCALES = ("small", "short", "tight")
+CRASHES = (TargetCrashed, TargetDied, TargetTooLarge)
 OWN = "own"  # the configuration key that contains the keys declared by a target
 
 
@@ -36,8 +44,9 @@ class Capabilities:
 
     `fixed` contains, for each scale, the keys for which the target accepts only one value.
     `refused` gives the reason for each feature and each kind of configuration (`GateScales.kinds`)
-    that the target refuses; `refused_kinds` lists only the kinds. `left_out` contains messages for
-    the user about everything else that is not judged.
+    that the target refuses; `refused_kinds` lists only the kinds. `crashes` maps each feature, kind
+    or scale with which the target crashes at `start` to the configuration and the crash. `left_out`
+    contains messages for the user about everything else that is not judged.
     """
 
     started: Started
@@ -46,6 +55,7 @@ class Capabilities:
     fixed: dict[str, Config] = field(default_factory=dict)
     refused_kinds: frozenset[str] = frozenset()
     refused: dict[str, str] = field(default_factory=dict)
+    crashes: dict[str, tuple[Config, TargetFault]] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
 
     def notices(self, *, in_one: bool = False) -> list[str]:
@@ -66,7 +76,13 @@ class Capabilities:
 
 
 def probe(request: ProbeRequest) -> Capabilities:
-    """Start the target once per scale and feature. Raise ConfigRefused if it accepts no scale."""
+    """Start the target once per scale and feature.
+
+    Raises:
+        ConfigRefused: the target accepts no scale.
+        TargetFault: the target does not start, or breaks the protocol. A crash is raised only if
+            the target has not started before.
+    """
     capabilities: Capabilities | None = None
     refusals: dict[str, ConfigRefused] = {}
     for scale in SCALES:
@@ -77,12 +93,19 @@ def probe(request: ProbeRequest) -> Capabilities:
         except ConfigRefused as refused:
             refusals[scale] = refused
             continue
+        except CRASHES as crash:
+            if capabilities is None:
+                raise
+            scales = scales_of(request.system)
+            config = {**scales.scales[scale], **scales.plain, **request.fixed}
+            capabilities.crashes[f"scale {scale}"] = config, crash
+            continue
         if capabilities is None:
             capabilities = Capabilities(plainest.started)
             capabilities.left_out += _without_features(request, plainest.started)
         fixed = {**_features(request, plainest, capabilities), **request.fixed}
         if not capabilities.scales:
-            kinds = refused_kinds(request, plainest.base, fixed)
+            kinds = refused_kinds(request, plainest.base, fixed, capabilities.crashes)
             capabilities.refused_kinds = frozenset(kinds)
             capabilities.refused |= kinds
         capabilities.scales.append(scale)
@@ -216,20 +239,28 @@ def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabili
             refused.setdefault(key, (f"{key} {value}", str(refusal)))
             instead |= {size: neutral.get(size) for size in sizes}
             instead[key] = usual.get(key, neutral.get(key))  # `usual` may lack the key
-        else:
-            taken.add(key)
-            refused.pop(key, None)
-            for accepted in (key, *sizes):
-                instead.pop(accepted, None)
+            continue
+        except CRASHES as crash:
+            capabilities.crashes.setdefault(f"{key} {value}", ({**base, **feature}, crash))
+        taken.add(key)
+        refused.pop(key, None)
+        for accepted in (key, *sizes):
+            instead.pop(accepted, None)
     for key, (what, why) in refused.items():
         if not any(key in earlier for earlier in capabilities.fixed.values()):
             capabilities.refused[what] = why
     return fixed | instead
 
 
-def refused_kinds(request: ProbeRequest, base: Config, fixed: Config) -> dict[str, str]:
+def refused_kinds(
+    request: ProbeRequest,
+    base: Config,
+    fixed: Config,
+    crashes: dict[str, tuple[Config, TargetFault]],
+) -> dict[str, str]:
     """Return the kinds of configuration that the target refuses, each with the reason. Kinds
-    that set a `fixed` key are skipped. `base` is a configuration that the target accepts."""
+    that set a `fixed` key are skipped. `base` is a configuration that the target accepts. Add the
+    kinds with which the target crashes to `crashes`."""
     refused = {}
     for kind, values in scales_of(request.system).kinds.items():
         if values.keys() & fixed.keys():
@@ -240,9 +271,11 @@ def refused_kinds(request: ProbeRequest, base: Config, fixed: Config) -> dict[st
             continue
         except ConfigRefused as refusal:
             refused[kind] = str(refusal)
+        except CRASHES as crash:
+            crashes[kind] = {**base, **values}, crash
     return refused
 
 
 def _start(request: ProbeRequest, values: Config) -> Started:
     config = full_config(request.system, request.revision, values)
-    return Session(request.target, request.system, request.revision, config, request.rules).started
+    return start_target(request.target, request.system, request.revision, config)

@@ -101,7 +101,8 @@ class TraceJudge:
 
     def _check_finished(self) -> None:
         """Set `cut` if the current run was neither stopped nor has it finished its requests. A
-        paused scheduler may leave them unfinished.
+        paused scheduler may leave them unfinished. An aborted request is unfinished until the next
+        step reports it.
 
         A run that is followed by another `start` needs a `stop`, too: the server may have been
         restarted after a crash.
@@ -110,7 +111,8 @@ class TraceJudge:
         if run is None or run.broken or self.cut is not None:
             return
         history = run.monitor.history
-        if (unfinished := len(history.live)) and not history.pause:
+        unfinished = len(history.live) + len(history.aborts_to_report)
+        if unfinished and not history.pause:
             are = "requests are" if unfinished > 1 else "request is"
             why = f"the record of run {run.number} ends while {unfinished} {are} unfinished"
             self.cut = Cut(self.line, why)

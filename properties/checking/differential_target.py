@@ -143,8 +143,11 @@ class DifferentialTarget:
         """Start both targets, each with the system of its side. Refuse a configuration that either
         of them refuses.
 
+        A crash of only one target counts as a difference. After a crash of the second one, only
+        the first is driven.
+
         Raises:
-            TargetFault: one of the targets does not start.
+            TargetFault: the first target does not start, or the second has never started.
         """
         self.differences, self._requests, self._step = [], [], 0
         self._has_taken_one = False
@@ -153,7 +156,9 @@ class DifferentialTarget:
         self.together = True
         self._seen = _Seen()
         replies, refusals = [], {}
+        faults: list[TargetFault | None] = []
         for name, side in zip(NAMES, self.sides, strict=True):
+            fault = None
             try:
                 own = self._in_terms_of(side, system, revision, config)
                 reply = call_target("start", side.target.start, side.system, side.revision, own)
@@ -161,10 +166,18 @@ class DifferentialTarget:
                 replies.append(reply)
             except (ConfigRefused, InputError) as refusal:
                 refusals[name] = str(refusal)
-            except TargetCrashed as crash:
-                if name == NAMES[0]:
-                    raise
-                raise TargetCrashed("start", f"{name}: {crash.message}", crash.details) from None
+            except CRASHES_AND_HANGS as crash:
+                fault = crash
+            faults.append(fault)
+        if faults[0] is not None or not refusals:
+            self._compare_faults(*faults)
+        if faults[0] is not None:
+            raise faults[0]
+        if faults[1] is not None and self.sides[1].started is None:
+            if isinstance(faults[1], TargetCrashed):
+                message = f"{NAMES[1]}: {faults[1].message}"
+                raise TargetCrashed("start", message, faults[1].details) from None
+            raise faults[1]
         if not refusals:
             first, second = (side.started for side in self.sides if side.started is not None)
             common = {
@@ -283,17 +296,23 @@ class DifferentialTarget:
         """
         first, fault = self._answer(op, self.sides[0], call)
         second, other = self._answer(op, self.sides[1], call) if self.together else (None, None)
-        if (fault is None) != (other is None) and self.together:
-            number, alone = (0, fault) if fault is not None else (1, other)
-            details = getattr(alone, "details", "") or self.sides[number].stderr()
-            kind = HANG if isinstance(alone, TargetHung) else CRASH
-            self._note_answer(kind, f"{NAMES[number]}: {alone}", details)
+        if self.together:
+            self._compare_faults(fault, other)
         if fault is not None:
-            self.coverage.both_failed += other is not None
-            self.together = False
             raise fault
         assert first is not None
         return first, second
+
+    def _compare_faults(self, first: TargetFault | None, second: TargetFault | None) -> None:
+        """Record the crash or hang of only one target as a difference. Drive only the first target
+        from now on if one of them failed."""
+        if (first is None) != (second is None):
+            number, alone = (0, first) if first is not None else (1, second)
+            details = getattr(alone, "details", "") or self.sides[number].stderr()
+            kind = HANG if isinstance(alone, TargetHung) else CRASH
+            self._note_answer(kind, f"{NAMES[number]}: {alone}", details)
+        self.coverage.both_failed += first is not None and second is not None
+        self.together &= first is None and second is None
 
     @staticmethod
     def _answer(

@@ -68,17 +68,25 @@ class Recorder:
 class Recorded:
     """A target that returns recorded replies, as long as it receives the recorded calls.
 
-    Its methods raise RecordError for any other call, and for a recorded reply that is not valid.
+    A recording has one configuration, that of the first `start`. In any other one, the target just
+    starts, and shows nothing. Its methods raise RecordError for any other call, and for a recorded
+    reply that is not valid.
     """
 
     def __init__(self, answers: Sequence[Answer]) -> None:
         self._answers = list(answers)
         self._place = 0
         self._observes: frozenset[str] = frozenset()
+        self._config: Mapping[str, Any] | None = None
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:
+        if self._config is None:
+            self._config = config
+        elif self._config != config:
+            return {"ok": True, "name": "", "version": "", "observes": []}
         self._place = 0
         reply = self._next("start")
+        _raise_hang("start", reply)
         try:
             self._observes = read_started(reply).observes
         except TargetBroken as error:
@@ -114,9 +122,7 @@ class Recorded:
 
     def _checked(self, op: str) -> Reply:
         reply = self._next(op)
-        if reply.get("error") == "hung":
-            seconds = reply.get("seconds")
-            raise TargetHung(op, seconds if isinstance(seconds, int | float) else 0.0)
+        _raise_hang(op, reply)
         try:
             read_ok(op, reply)
         except TargetBroken as error:
@@ -146,3 +152,10 @@ class Recorded:
 
     def _one_line(self, error: TargetBroken) -> str:
         return f"$.answers[{self._place - 1}]: {error.why}"
+
+
+def _raise_hang(op: str, reply: Mapping[str, Any]) -> None:
+    """Raise TargetHung if the reply records a hang."""
+    if reply.get("error") == "hung":
+        seconds = reply.get("seconds")
+        raise TargetHung(op, seconds if isinstance(seconds, int | float) else 0.0)

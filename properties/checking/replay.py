@@ -79,6 +79,11 @@ def replay(
     outcome = Outcome(session, exercised=exercised)
     if begun is not None:
         begun(session)
+    if session.broken_at_start:
+        outcome.broken = new(session.broken_at_start, scenario)
+        outcome.cut_short = True
+        outcome.unmet = _unexpected(scenario, outcome.broken, {rule.id for rule in rules})
+        return outcome
     arrivals = sorted(scenario.requests, key=lambda request: request.arrival)
     events = {event.step for event in scenario.events} | {
         at for request in scenario.requests for at in (request.arrival, request.abort_at or 0)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from ...model.faults import (
     AdapterFault,
+    TargetBroken,
     TargetCrashed,
     TargetDied,
     TargetFault,
@@ -41,6 +42,9 @@ CRASHES_AND_HANGS = (TargetCrashed, TargetDied, TargetHung, TargetTooLarge)
 LEAVE = ("SystemExit", "GeneratorExit", "CancelledError", "Skipped", "StopTest")
 
 
+REFUSING = "answer with the error 'config'"
+
+
 class Excerpt(NamedTuple):
     """The end of a run, for the report of its failure.
 
@@ -68,6 +72,7 @@ class Session:
         left_out: the control events that were not sent because the target does not declare them.
         expected: the model's last step, if a model runs alongside the target.
         details: traceback or stderr of a crash.
+        broken_at_start: the rule that a crash or a hang at `start` breaks. The run is then over.
     """
 
     def __init__(
@@ -81,20 +86,21 @@ class Session:
     ) -> None:
         """Start the target.
 
+        If it crashes or hangs, but starts in the default configuration, this breaks a rule.
+
         Raises:
             ConfigRefused: the target cannot run with the configuration.
-            TargetFault: the target does not start, or its reply is invalid.
+            TargetFault: the target starts in no configuration, or its reply is invalid.
         """
         self._target = target
+        fault: TargetFault | None = None
         try:
-            reply = call_target("start", target.start, system, revision, config)
-            self.started: Started = read_started(reply)
-        except TargetCrashed as crash:
-            usual = full_config(system, revision, {})
-            changes = [f"{k}={json.dumps(v)}" for k, v in config.items() if v != usual.get(k, ...)]
-            what = f"{crash.message}, in the configuration {' '.join(changes) or 'by default'}"
-            words = f"{what}; to refuse it, answer with the error 'config'"
-            raise TargetCrashed("start", words, crash.details) from None
+            self.started: Started = read_started(
+                call_target("start", target.start, system, revision, config)
+            )
+        except CRASHES_AND_HANGS as crash:
+            fault = crash
+            self.started = _started_by_default(target, system, revision, config, crash)
         seen = observable(rules, revision, self.started.shows, config, system)
         held = keeps_step(system, revision, self.started.name, self.started.version)
         self.checked = [rule for rule in seen if held or rule.beside or rule.id != LOCKSTEP]
@@ -118,6 +124,7 @@ class Session:
         self._lockstep = self._make_lockstep(system, revision, config)
         reuses_ids = self.monitor.history.features.reuses_ids(config)
         self._names = Names() if reuses_ids else None
+        self.broken_at_start = [] if fault is None else self._fault(fault)
 
     def add(self, request: Request) -> list[Broken]:
         """Add a request. If the target refuses it, it does not become part of the run."""
@@ -286,7 +293,8 @@ class Session:
             return self.monitor.hung(str(fault))
         if isinstance(fault, TargetCrashed):
             self.details = fault.details
-            return self.monitor.crashed(crash_message(str(fault), fault.details))
+            hint = f"; to refuse a configuration, {REFUSING}" if fault.op == "start" else ""
+            return self.monitor.crashed(crash_message(f"{fault}{hint}", fault.details))
         if isinstance(fault, TargetDied):
             self.details = fault.stderr_tail
         return self.monitor.crashed(str(fault))
@@ -302,6 +310,56 @@ class Session:
         model = ModelTarget()
         started = model.start(system, lockstep_rule.beside or revision, config)
         return model if started["ok"] else None
+
+
+def start_target(target: Target, system: str, revision: str, config: Mapping[str, Any]) -> Started:
+    """Start a target, and return its reply.
+
+    Raises:
+        ConfigRefused: the target cannot run with the configuration.
+        TargetFault: the target does not start, or its reply is invalid. The message of a crash
+            names the configuration.
+    """
+    try:
+        return read_started(call_target("start", target.start, system, revision, config))
+    except TargetCrashed as crash:
+        raise _in_configuration(crash, system, revision, config) from None
+
+
+def _in_configuration(
+    crash: TargetCrashed, system: str, revision: str, config: Mapping[str, Any]
+) -> TargetCrashed:
+    usual = full_config(system, revision, {})
+    changes = [f"{k}={json.dumps(v)}" for k, v in config.items() if v != usual.get(k, ...)]
+    what = f"{crash.message}, in the configuration {' '.join(changes) or 'by default'}"
+    return TargetCrashed("start", f"{what}; to refuse it, {REFUSING}", crash.details)
+
+
+def _started_by_default(
+    target: Target, system: str, revision: str, config: Mapping[str, Any], fault: TargetFault
+) -> Started:
+    """Return the reply to a start in the default configuration, after `fault` occurred in the
+    configuration `config`.
+
+    A target that does not start by default either may just be installed incorrectly, so raise
+    `fault`. The last start is again one with `config`, so that the target is where the fault left
+    it. If the fault does not occur again, raise TargetBroken.
+    """
+    try:
+        usual = full_config(system, revision, {})
+        started = read_started(call_target("start", target.start, system, revision, usual))
+    except TargetFault:
+        if isinstance(fault, TargetCrashed):
+            raise _in_configuration(fault, system, revision, config) from None
+        raise fault from None
+    try:
+        read_started(call_target("start", target.start, system, revision, config))
+    except type(fault):
+        return started
+    except TargetFault:
+        pass
+    why = f"{fault}, but not when it was started again: the target is not deterministic"
+    raise TargetBroken("start", why, "")
 
 
 def call_target(op: str, method: Any, *args: Any) -> Reply:

@@ -173,7 +173,10 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.search.break_off(fault)
         self.config = config
         self.over = False
-        if knocks:
+        if self.session.broken_at_start:  # a scenario needs a request
+            self.requests.append(Request(id="r0", arrival=0, prompt=(("r0", 1),), max_tokens=1))
+            self.judge(self.session.broken_at_start)
+        elif knocks:
             self.knock(data.draw(too_large(options.system, config)))
 
     @precondition(lambda self: not self.over and len(self.requests) < MAX_REQUESTS)

@@ -124,6 +124,8 @@ class Record:
         if flight is None:
             if decision.num_scheduled_tokens:
                 raise RecordEnds("a step completed out of order")
+            if self._view.flights.is_empty:  # nothing is left that could complete in this step
+                self._no_completion()
             return
         if self._decided is None:
             self._decided = Decided("idle", {}, [], {}, {"computed": {}})

@@ -235,6 +235,8 @@ class ByHand:
         self._at_stake: Counter[str] = Counter()
         terms = (setup.target, setup.system, setup.revision, setup.config, setup.rules)
         self.session = Session(*terms, self._at_stake)
+        for broken in self.session.broken_at_start:
+            self.fault = str(broken.message)
 
     def _again(self) -> None:
         before = [taken.step for taken in self.taken]

@@ -353,6 +353,19 @@ def test_a_record_that_ends_after_a_step_with_requests_unfinished_is_no_pass(run
     assert run("check-trace", "t").code == 0
 
 
+def test_a_record_that_ends_after_an_abort_is_no_pass(run):
+    # The scheduler may have hung in the step that would have reported the abort.
+    lines = recorded(scenario(request("a", 0, 5, 20, abort_at=3)))
+    place = next(place for place, line in enumerate(lines) if line.get("op") == "abort")
+    written(Path("t"), lines[: place + 2])
+    result = run("check-trace", "t")
+    assert result.code == 3
+    words = f"t: line {place + 1}: the record of run 1 ends while 1 request is unfinished;"
+    assert words in result.out
+    written(Path("t"), lines)
+    assert run("check-trace", "t").code == 0
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

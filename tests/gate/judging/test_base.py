@@ -327,6 +327,27 @@ def test_a_base_that_does_not_start_is_named(against):
         judge(against(Toy(), Crashes()), changes_of)
 
 
+class CrashesAtStart(Toy):
+    """Raises at `start` if two requests fit into a batch."""
+
+    def start(self, system, revision, config):
+        if config["max_num_seqs"] == 2:
+            raise ValueError("two")
+        return super().start(system, revision, config)
+
+
+def test_a_crash_at_the_start_is_blamed_on_the_target_that_crashes(against):
+    verdict = judge(against(CrashesAtStart(), Toy(), "ALL-R01", examples=40), changes_of)
+    assert (verdict.exit_code, entry(verdict, "ALL-R01").status) == (1, "violated")
+
+    verdict = judge(against(Toy(), CrashesAtStart(), "ALL-R01", examples=40), changes_of)
+    assert (verdict.exit_code, entry(verdict, "ALL-R01").status) == (0, "held")
+    assert [change.what for change in verdict.repaired] == ["ALL-R01"]
+
+    verdict = judge(against(CrashesAtStart(), CrashesAtStart(), "ALL-R01", examples=40), changes_of)
+    assert (verdict.exit_code, entry(verdict, "ALL-R01").status) == (0, "known")
+
+
 def test_a_base_that_stands_still_does_not_run_to_the_bound_of_completion(against):
     class StandsStill(Toy):
         steps = 0

@@ -535,3 +535,39 @@ def test_a_scale_without_a_single_run_is_inconclusive(gate):
     assert entry(verdict, "ALL-R03").status == "held"
     assert verdict.exit_code == 3
     assert (broken_off(verdict) or "").startswith("the gate did not judge scale tight, because")
+
+
+class CrashesAtStart(Toy):
+    """Raises at `start` in the configurations that `crashes` chooses."""
+
+    def __init__(self, crashes):
+        super().__init__()
+        self.crashes = crashes
+
+    def start(self, system, revision, config):
+        if self.crashes(config):
+            raise ValueError("no device")
+        return super().start(system, revision, config)
+
+
+@pytest.mark.parametrize(
+    "crashes",
+    [
+        lambda config: config["max_num_seqs"] == 3,  # only the search draws it
+        lambda config: config["prefix_caching"],  # the gate itself tries it first
+    ],
+    ids=["drawn", "probed"],
+)
+def test_a_crash_at_the_start_in_some_configurations_is_a_finding(gate, crashes):
+    judged = gate(CrashesAtStart(crashes), "ALL-R01 ALL-R03", examples=40)
+    verdict = judge(judged)
+    assert (verdict.exit_code, verdict.fault) == (1, None)
+    assert entry(verdict, "ALL-R01").status == "violated"
+    finding = verdict.findings[0]
+    assert "raised at 'start': ValueError: no device" in finding.message
+    scenario = read_scenario(Path(finding.scenario))
+    assert scenario.origin is not None
+    assert scenario.origin["rule"] == "ALL-R01"
+    [broken] = replay(CrashesAtStart(crashes), scenario, RULES).broken
+    assert str(broken.message) == finding.message
+    assert entry(verdict, "ALL-R03").status == "held"

@@ -338,3 +338,33 @@ def test_values_that_are_fixed_are_in_every_configuration():
     run_search(search, 10, 0, 0)
     assert len(seen) >= 10
     assert all(seen)
+
+
+class CrashesAtStart(ModelTarget):
+    """Raises at `start` unless the configuration is the default one."""
+
+    def start(self, system, revision, config):
+        if config["max_model_len"] == SMALL["max_model_len"]:
+            raise ValueError("small")
+        return super().start(system, revision, config)
+
+
+def test_a_crash_of_one_target_at_the_start_is_a_difference():
+    first = pair(CrashesAtStart(), ModelTarget())
+    outcome = ran(first)
+    assert [broken.rule for broken in outcome.broken] == ["ALL-R01"]
+    assert (first.difference.kind, first.together) == ("crash", False)
+    assert first.difference.message.startswith("A: the scheduler raised at 'start': ValueError")
+
+    second = pair(ModelTarget(), CrashesAtStart())
+    second.start("spyre", "sound", full_config("spyre", "sound", {}))
+    assert ran(second).finished
+    assert (second.difference.kind, second.together) == ("crash", False)
+    assert second.difference.message.startswith("B: the scheduler raised at 'start': ValueError")
+
+
+def test_a_crash_of_both_targets_at_the_start_is_no_difference():
+    both = pair(CrashesAtStart(), CrashesAtStart())
+    assert [broken.rule for broken in ran(both).broken] == ["ALL-R01"]
+    assert both.difference is None
+    assert both.coverage.both_failed > 0

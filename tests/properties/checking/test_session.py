@@ -123,15 +123,70 @@ def test_a_step_that_is_no_observation_is_a_fault_of_the_target():
         run.step()
 
 
-def test_a_crash_at_the_start_names_the_configuration():
-    class Crashes(ModelTarget):
-        def start(self, system, revision, config):
-            assert config["max_num_seqs"] > 1
-            return super().start(system, revision, config)
+class CrashesAtStart(ModelTarget):
+    """Raises at `start` in the configurations that `crashes` chooses."""
 
+    def __init__(self, crashes, fault=None):
+        super().__init__()
+        self.crashes = crashes
+        self.fault = fault or ValueError("no")
+
+    def start(self, system, revision, config):
+        if self.crashes(config):
+            raise self.fault
+        return super().start(system, revision, config)
+
+
+def one_slot(config):
+    return config["max_num_seqs"] == 1
+
+
+def test_a_target_that_never_starts_is_no_session_and_the_configuration_is_named():
     words = r"max_num_seqs=1 .* max_batch_tkv=96; to refuse it, answer with the error 'config'"
     with pytest.raises(TargetCrashed, match=words):
-        session(Crashes(), max_num_seqs=1)
+        session(CrashesAtStart(lambda config: True), max_num_seqs=1)
+
+
+@pytest.mark.parametrize(
+    ("fault", "rule"),
+    [
+        (ValueError("no"), "ALL-R01"),
+        (TargetCrashed("start", "no", "its traceback"), "ALL-R01"),
+        (TargetDied("start", 7, "its stderr"), "ALL-R01"),
+        (TargetHung("start", 1.0), "ALL-R02"),
+    ],
+    ids=["exception", "crash", "death", "hang"],
+)
+def test_a_target_that_starts_by_default_breaks_a_rule_if_it_crashes_elsewhere(fault, rule):
+    run = session(CrashesAtStart(one_slot, fault), max_num_seqs=1)
+    [broken] = run.broken_at_start
+    assert (broken.rule, broken.step) == (rule, 0)
+    assert run.started.version == "sound"
+    assert run.monitor.exercised[rule] == 1
+
+
+def test_the_message_of_a_crash_at_the_start_says_how_to_refuse_a_configuration():
+    [broken] = session(CrashesAtStart(one_slot), max_num_seqs=1).broken_at_start
+    assert str(broken.message) == (
+        "the scheduler raised at 'start': ValueError: no; to refuse a configuration, answer with "
+        "the error 'config'"
+    )
+
+
+def test_a_crash_at_the_start_that_does_not_occur_again_is_a_broken_target():
+    times = iter([True, False, False])
+    with pytest.raises(TargetBroken, match="not when it was started again"):
+        session(CrashesAtStart(lambda _: next(times)), max_num_seqs=1)
+
+
+def test_a_replay_ends_with_a_crash_at_the_start():
+    config = full_config("spyre", "sound", SMALL | {"max_num_seqs": 1})
+    scenario = Scenario(system="spyre", revision="sound", config=config, requests=(request("a"),))
+    outcome = replay(CrashesAtStart(one_slot), scenario, RULES)
+    assert [broken.rule for broken in outcome.broken] == ["ALL-R01"]
+    assert (outcome.steps, outcome.cut_short, outcome.finished) == (0, True, False)
+    known = replay(CrashesAtStart(one_slot), scenario, RULES, new=lambda *_: [])
+    assert (known.broken, known.cut_short, known.finished) == ([], True, False)
 
 
 def test_a_refused_configuration_is_no_session():

@@ -170,6 +170,30 @@ def test_nonsense_of_a_target_ends_the_search_and_is_not_shrunk(operation):
     assert Nonsense.asked == 1
 
 
+class CrashesAtStart(ModelTarget):
+    """Raises at `start` if fewer than three requests fit into a batch."""
+
+    def start(self, system, revision, config):
+        if config["max_num_seqs"] < 3:
+            raise ValueError("too few")
+        return super().start(system, revision, config)
+
+
+def test_a_crash_at_the_start_is_found_and_replays():
+    search = _search(CrashesAtStart())
+    assert run_search(search, 50, 0, 20)
+    scenario, broken = search.failure
+    assert (broken[0].rule, len(scenario.requests)) == ("ALL-R01", 1)
+    assert replay(CrashesAtStart(), scenario, RULES).broken == broken
+
+
+def test_a_known_crash_at_the_start_does_not_end_the_search():
+    search = _search(CrashesAtStart(), known=frozenset({"ALL-R01"}))
+    assert not run_search(search, 30, 0, 0)
+    assert search.runs >= 30
+    assert search.runs_cut_short["ALL-R01"] > 0
+
+
 def test_shrinking_stops_at_its_budget():
     search = _search(AbortLeavesAGhost())
     assert run_search(search, 300, 0, 5)
