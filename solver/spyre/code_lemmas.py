@@ -1,7 +1,7 @@
 """Lemmas which show that Spyre's scheduler computes what the arithmetic lemmas assume.
 
 The lemmas on chunks, lengths, promised blocks and fairness hold for any number of requests, but
-they are pure arithmetic. The lemmas in this module, in `reservation_lemmas.code` and in
+they are pure arithmetic. The lemmas in this module, in `promise_lemmas` and in
 `fairness_lemmas` run the model's own functions on symbols (`smt.execution`), so a wrong change to
 the scheduler makes one of them fail. The other modules (`admission_lemmas`, `formula_lemmas`,
 `peak_lemmas`, `progress_lemmas`) run the code as well.
@@ -264,10 +264,13 @@ def step_runs_planned_chunk(block: int, name: str, more: int) -> list[Any]:
     return holds_on(numbers, paths(numbers, code, quick=True), follows)
 
 
-def any_switches(run: SymbolicRun, block: int, chunk_blocks: int = CHUNK_BLOCKS) -> Any:
-    """Return a configuration whose switches and limits may have any value."""
+def any_switches(
+    run: SymbolicRun, block: int, chunk_blocks: int = CHUNK_BLOCKS, **keys: Any
+) -> Any:
+    """Return a configuration whose switches and limits may have any value, except those in
+    `keys`."""
     names = ("max_num_seqs", "max_model_len", "max_batch_tkv")
-    limits = {name: run.number(z3.Int(name)) for name in names}
+    limits = {name: run.number(z3.Int(name)) for name in names} | keys
     return SymbolicConfig(run, config_of(block, chunk_blocks, **limits), z3.Int("num_blocks"))
 
 
