@@ -26,6 +26,7 @@ PLANS = "    start, end = documented.next_chunk(request.prompt, request.computed
 SHORTER = "        end = min(end, request.computed + block)\n"
 PREFILLS = "            prefilling.append(request)\n"
 EMITTED = "    state = replace(state, running=tuple(running), aborted=())\n"
+ASKED = "    if not revision.fits_model_length(config, tkv, decoding, newcomer):\n"
 PAUSES = "    state = pause_and_resume(config, state)\n"
 MAY = "    if state.paused or must_interleave(config, state):\n"
 COMPUTED = "    after = after_forward(state, waiting, running, True, tkv, pool)\n"
@@ -129,6 +130,27 @@ FAULTS = {
         COMPUTED,
         f"{COMPUTED}    after = after._replace(\n"
         "        paused=tuple(each._replace(paused_steps=0) for each in after.paused)\n    )\n",
+    ),
+    "the constraint is asked about the first of two requests only": (
+        "SPY-R41",
+        {"step_obeys_length_constraint"},
+        "spyre/documented.py",
+        ASKED,
+        ASKED.replace("decoding,", "decoding[:1],"),
+    ),
+    "with two requests, the constraint is not told the tkv": (
+        "SPY-R41",
+        {"step_obeys_length_constraint"},
+        "spyre/documented.py",
+        ASKED,
+        ASKED.replace("tkv,", "tkv if len(decoding) < 2 else 0,"),
+    ),
+    "with a bounded pool, the constraint is not asked": (
+        "SPY-R41",
+        {"step_obeys_length_constraint"},
+        "spyre/documented.py",
+        ASKED,
+        ASKED.replace("if not", "if config.num_blocks is None and not"),
     ),
     "with few slots, promises are not asked for": (
         "SPY-R50",
