@@ -1,7 +1,7 @@
 """Lemmas which show that Spyre's scheduler computes what the arithmetic lemmas assume.
 
 The lemmas on chunks, lengths, promised blocks and fairness hold for any number of requests, but
-they are pure arithmetic. The lemmas in this module, in `reservation_lemmas.code` and in
+they are pure arithmetic. The lemmas in this module, in `promise_lemmas` and in
 `fairness_lemmas` run the model's own functions on symbols (`smt.execution`), so a wrong change to
 the scheduler makes one of them fail. The other modules (`admission_lemmas`, `formula_lemmas`,
 `peak_lemmas`, `progress_lemmas`) run the code as well.
@@ -15,8 +15,9 @@ the scheduler makes one of them fail. The other modules (`admission_lemmas`, `fo
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import count
-from operator import index
+from operator import index, is_
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -264,10 +265,13 @@ def step_runs_planned_chunk(block: int, name: str, more: int) -> list[Any]:
     return holds_on(numbers, paths(numbers, code, quick=True), follows)
 
 
-def any_switches(run: SymbolicRun, block: int, chunk_blocks: int = CHUNK_BLOCKS) -> Any:
-    """Return a configuration whose switches and limits may have any value."""
+def any_switches(
+    run: SymbolicRun, block: int, chunk_blocks: int = CHUNK_BLOCKS, **keys: Any
+) -> Any:
+    """Return a configuration whose switches and limits may have any value, except those in
+    `keys`."""
     names = ("max_num_seqs", "max_model_len", "max_batch_tkv")
-    limits = {name: run.number(z3.Int(name)) for name in names}
+    limits = {name: run.number(z3.Int(name)) for name in names} | keys
     return SymbolicConfig(run, config_of(block, chunk_blocks, **limits), z3.Int("num_blocks"))
 
 
@@ -404,42 +408,67 @@ def door_refuses_what_lemmas_assume(block: int, more: int) -> list[Any]:
 
 
 @lemma(
-    "A last chunk that breaks the constraint never runs while another request decodes.",
+    "A last chunk that breaks the constraint never runs while one or two other requests decode.",
     "spyre.documented.decide",
     "spyre.documented.satisfies_last_chunk",
 )
 def step_obeys_length_constraint(block: int, unasked: int) -> list[Any]:
-    """Claim that a step with one decoding request obeys the constraint, whatever the volumetric
-    check answers.
+    """Claim that a step with one or two decoding requests asks the constraint about all of them, at
+    their tkv, and obeys the answer, whatever the other checks answer. Another request may wait.
 
     With `unasked` set to 1, this is the lemma's guard, a variant that must fail: it claims the same
     of chunks other than the last.
     """
     numbers = Numbers()
-    joined, says = Joined.make(numbers, 1), z3.Bool("says")
+    joined, tkv = Joined.make(numbers, 2), length(numbers, "tkv")
     done = length(numbers, "done", 0)
     numbers.facts.append(done * block < joined.newcomer.prompt)
 
     def code(run: SymbolicRun) -> Any:
         newcomer = joined.joining(run)
         newcomer = newcomer._replace(computed=run.number(done * block))
-        members = tuple(joined.members(run))
-        waits = run.answer(done == 0)
+        members = tuple(joined.members(run)[: 2 if run.answer(z3.Bool("two")) else 1])
+        behind = (make_request(run, "behind"),) if run.answer(z3.Bool("another waits")) else ()
+        waits, accepted = run.answer(done == 0), list[Any]()
         state = State(
-            waiting=(newcomer,) if waits else (), running=members if waits else (*members, newcomer)
+            waiting=(newcomer, *behind) if waits else behind,
+            running=members if waits else (*members, newcomer),
+            **any_rest(run),
         )
-        revision = replace(
-            SOUND,
-            fits_model_length=lambda *_: run.answer(says),
-            volume_check=lambda *_: run.answer(z3.Bool("volume")),
-        )
-        _, decision = revision.decide(config_of(block), revision, state)
-        chosen = decision.kind == "prefill"
+
+        def fits(config: Any, current: Any, decoding: Any, joining: Any) -> bool:
+            given = (*decoding, joining)
+            asked = len(given) == len(members) + 1 and all(map(is_, given, (*members, newcomer)))
+            answer = z3.Bool(f"fits length {len(accepted)}")
+            accepted.append(z3.And(answer, asked, bare(current) == tkv))
+            return run.answer(answer)
+
+        with (
+            on_symbols(documented),
+            any_constraints(run, SOUND) as constrained,
+            stubs(pool_of, prefix_hit=lambda *_: SymbolicLength(run.number(z3.IntVal(0)))),
+            stubs(documented, max_tkv=partial(_tkv_of, run, tkv, members)),
+        ):
+            revision = replace(constrained, fits_model_length=fits)
+            _, decision = revision.decide(any_switches(run, block), revision, state)
+        ours = any(member.id == "new" for member in decision.members)
+        chosen = decision.kind == "prefill" and ours
         end = documented.next_chunk(newcomer.prompt, newcomer.computed, CHUNK_BLOCKS * block, block)
-        return chosen, bool(end[1] >= newcomer.prompt) or bool(unasked)
+        return chosen, bool(end[1] >= newcomer.prompt) or bool(unasked), accepted
 
     def obeyed(result: Any) -> Any:
-        chosen, last = result
-        return z3.Or(z3.BoolVal(not (chosen and last)), says)
+        chosen, last, accepted = result
+        return z3.Or(z3.BoolVal(not (chosen and last)), *accepted)
 
     return holds_on(numbers, paths(numbers, code), obeyed)
+
+
+def _tkv_of(
+    run: SymbolicRun, tkv: Any, members: tuple[Sequence, ...], lengths: Any, block: int
+) -> Any:
+    """Return `tkv` for the lengths of these members, and any number for others."""
+    same = [
+        bare(own) is bare(member.computed) for own, member in zip(lengths, members, strict=False)
+    ]
+    whole = len(lengths) == len(members) and all(same)
+    return run.number(tkv if whole else z3.Int("tkv of others"))

@@ -2,26 +2,31 @@
 (SPY-R51, SPY-P01).
 
 A whole step runs on symbols, with up to three requests, whichever outputs have priority. Any batch
-of them may or may not be within the limit, and another request may be in its prefill.
+of them may or may not be within the limit, another request may be in its prefill, and another one
+may wait. The rest of the state and of the configuration may be anything.
 `pausing_lemmas` proves what follows from the fairness order, for any number of requests.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
+from operator import is_
 from typing import Any, NamedTuple
 
 import z3
 
 from ...model.spyre import blocks as pool_of
-from ...model.spyre import release_2_5_2, scheduler
+from ...model.spyre import documented, release_2_5_2, scheduler
 from ...model.spyre.config import SpyreConfig
 from ...model.spyre.model import REVISIONS
-from ...model.spyre.state import State
+from ...model.spyre.revision import Revision
+from ...model.spyre.state import Sequence, State
 from ..smt.execution import SymbolicRun, holds_on, paths, stubs
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
-from .code_lemmas import BLOCK, config_of, make_request
+from ..smt.terms import boolean
+from .code_lemmas import BLOCK, any_constraints, any_switches, config_of, make_request
 from .symbolic_admission import length
+from .symbolic_state import any_rest
 
 # The numbers of requests that decode, and that are paused, before a step.
 BATCHES = ((1, 0), (2, 0), (3, 0), (0, 1), (1, 1), (2, 1), (0, 2), (1, 2), (0, 3))
@@ -74,8 +79,8 @@ def _any_limit(run: SymbolicRun, lone_exceeds: int) -> Callable[[Any, Any], bool
 
 @lemma(
     "The first request in fairness order decodes. Paused requests stay ahead of those behind "
-    "them, and decoding requests fall behind all paused ones (decoding: {decoding}, paused: "
-    "{paused}; {priority.outputs} outputs first).",
+    "them, and decoding requests fall behind all paused ones. A prefill step leaves both as they "
+    "were (decoding: {decoding}, paused: {paused}; {priority.outputs} outputs first).",
     *STEP,
     "spyre.release_2_5_2.settled",
     name="step_keeps_fair_order_{decoding}_{paused}{priority.ending}",
@@ -83,7 +88,8 @@ def _any_limit(run: SymbolicRun, lone_exceeds: int) -> Callable[[Any, Any], bool
 def step_keeps_fair_order(
     block: int, decoding: int, paused: int, priority: Priority, lone_exceeds: int
 ) -> list[Any]:
-    """Claim that a step that decides on pauses keeps the order, even if it interrupts a prefill.
+    """Claim that a step that decides on pauses keeps the order, even if it interrupts a prefill. A
+    prefill step must change neither the requests that decode nor those that are paused.
 
     With `lone_exceeds` set to 1, this is the lemma's guard, a variant that must fail: a request
     that is alone may exceed the limit.
@@ -96,9 +102,10 @@ def step_keeps_fair_order(
     rest = length(numbers, "rest")
     numbers.facts += [step == 0 for step in steps[:decoding]]
     numbers.facts += [step >= 1 for step in steps[decoding:]]
+    numbers.facts.append(boolean("long outputs first") == (priority is LONG))
 
     def code(run: SymbolicRun) -> Any:
-        config = config_of(block, long_output_priority=priority is LONG)
+        config = any_switches(run, block)
         requests = tuple(
             make_request(
                 run,
@@ -107,29 +114,42 @@ def step_keeps_fair_order(
                 generated=generated[n],
                 max_tokens=generated[n] + left[n],
                 output_len=generated[n] + left[n],
-            )._replace(computed=1)
+                computed=1,
+                blocks=(1,),
+            )
             for n in range(count)
         )
-        ongoing = make_request(run, "ongoing", prompt=rest + 1)._replace(computed=1)
+        ongoing = make_request(run, "ongoing", prompt=rest + 1, computed=1, blocks=(1,))
         prefills, decodes = run.answer(z3.Bool("prefills")), requests[:decoding]
+        waits = make_request(run, "waits") if run.answer(z3.Bool("another waits")) else None
         state = State(
+            waiting=(waits,) if waits else (),
             running=(ongoing, *decodes) if prefills else decodes,
             paused=requests[decoding:],
-            last_step_was_prefill=prefills,
+            **any_rest(run),
         )
-        revision = REVISIONS["2.5.2"]
         with (
+            any_constraints(run, REVISIONS["2.5.2"]) as revision,
+            stubs(documented, max_tkv=lambda *_: 1, written=lambda *_: []),
             stubs(release_2_5_2, fits_limit=_any_limit(run, lone_exceeds)),
-            stubs(pool_of, hold=lambda config, number, covered, pool: (number, pool)),
+            stubs(
+                pool_of,
+                prefix_hit=lambda *_: (),
+                hold=lambda config, number, covered, pool: (number, pool),
+            ),
         ):
-            before = [request.id for request in release_2_5_2.fairness_order(config, state)]
             settled, decision = revision.decide(config, revision, state)
-            after, _ = _run_without_blocks(config, settled, decision)
+            after, _ = _run_without_blocks(config, revision, settled, decision)
+            if decision.kind == "prefill":
+                return _stay(requests, after)
+            before = [request.id for request in release_2_5_2.fairness_order(config, state)]
             order = [request.id for request in release_2_5_2.fairness_order(config, after)]
         chosen = [member.id for member in decision.members]
         return before, chosen, [request.id for request in after.paused], order
 
     def fair(result: Any) -> Any:
+        if isinstance(result, bool):
+            return z3.BoolVal(result)
         before, chosen, still, order = result
         ok = before[0] in chosen and {*chosen, *still} == {*before}
         for name in still:
@@ -141,11 +161,17 @@ def step_keeps_fair_order(
     return holds_on(numbers, paths(numbers, code), fair)
 
 
-def _run_without_blocks(config: SpyreConfig, state: State, decision: Any) -> Any:
-    """Run `scheduler.compute` and `complete` for a decode step, but ignore blocks."""
-    revision = REVISIONS["2.5.2"]
-    whole = tuple(request._replace(blocks=(1,)) for request in state.running)
-    state, computed = scheduler.compute(config, revision, state._replace(running=whole), decision)
+def _stay(requests: tuple[Sequence, ...], after: State) -> bool:
+    """Return whether these requests, in this order, still decode or are paused, unchanged."""
+    kept = [request for request in (*after.running, *after.paused) if request.id.isdigit()]
+    return len(kept) == len(requests) and all(map(is_, kept, requests))
+
+
+def _run_without_blocks(
+    config: SpyreConfig, revision: Revision, state: State, decision: Any
+) -> Any:
+    """Run `scheduler.compute` and `complete` for a step, but ignore blocks."""
+    state, computed = scheduler.compute(config, revision, state, decision)
     with stubs(pool_of, release=lambda config, revision, state, request: state.pool):
         after, _, finished = scheduler.complete(config, revision, state, computed)
     return after, finished
@@ -172,11 +198,10 @@ def code_starts_newcomer_behind_paused(
     generated = [length(numbers, "generated") for _ in range(count)]
     slots, prompt, tokens = (length(numbers, name) for name in ("slots", "prompt", "tokens"))
     numbers.facts.append(max(count, paused + 1) <= slots)
+    numbers.facts.append(boolean("long outputs first") == (priority is LONG))
 
     def code(run: SymbolicRun) -> Any:
-        config = config_of(
-            block, max_num_seqs=run.number(slots), long_output_priority=priority is LONG
-        )
+        config = any_switches(run, block, max_num_seqs=run.number(slots))
         requests = tuple(
             make_request(
                 run,
@@ -188,12 +213,17 @@ def code_starts_newcomer_behind_paused(
             for n in range(count)
         )
         newcomer = make_request(run, "new", prompt=prompt, max_tokens=tokens, output_len=tokens)
-        state = State((newcomer,), requests[:running], requests[running:])
-        revision = REVISIONS["2.5.2"]
-        chosen = revision.candidate(config, revision, state)
+        behind = (make_request(run, "behind"),) if run.answer(z3.Bool("another waits")) else ()
+        state = State((newcomer, *behind), requests[:running], requests[running:], **any_rest(run))
+        with (
+            any_constraints(run, REVISIONS["2.5.2"]) as revision,
+            stubs(documented, max_tkv=lambda *_: 1),
+            stubs(pool_of, prefix_hit=lambda *_: ()),
+        ):
+            chosen = revision.candidate(config, revision, state)
         if chosen is None:
             return None
-        joined = chosen._replace(computed=newcomer.prompt, generated=1)
+        joined = chosen._replace(id="new", computed=chosen.prompt, generated=1)
         after = state._replace(waiting=(), running=(joined, *state.running))
         return [request.id for request in release_2_5_2.fairness_order(config, after)]
 

@@ -21,6 +21,7 @@ from . import (
     pausing_lemmas,
     peak_lemmas,
     progress_lemmas,
+    promise_lemmas,
     reservation_lemmas,
     starvation,
     step_lemmas,
@@ -169,7 +170,7 @@ _RESERVATION = RuleProof(
         _ON,
     ),
     "which blocks a hit finds, and under which content they are published (ALL-R09)",
-    combine(reservation_lemmas.obligations, reservation_lemmas.code),
+    combine(reservation_lemmas.obligations, promise_lemmas.obligations),
     {
         "a request that fills the pool is never admitted (SPY-R38, model 2.5.2)": lambda: (
             reservation_lemmas.never_admitted(64, 512, 512)

@@ -218,7 +218,11 @@ def any_config(run: SymbolicRun, block: Any, limit: Any) -> SymbolicConfig:
 
 
 def any_rest(run: SymbolicRun) -> dict[str, Any]:
-    """Return any values for the fields of a state that hold neither requests nor blocks."""
+    """Return any values for the fields of a state that hold neither requests nor blocks.
+
+    Raise UndecidedError as `check_fields` does.
+    """
+    check_fields()
     numbers = {
         name: run.number(integer(f"{name} before")) for name in ("tkv", "runner_tkv", "lost_blocks")
     }

@@ -26,6 +26,12 @@ PLANS = "    start, end = documented.next_chunk(request.prompt, request.computed
 SHORTER = "        end = min(end, request.computed + block)\n"
 PREFILLS = "            prefilling.append(request)\n"
 EMITTED = "    state = replace(state, running=tuple(running), aborted=())\n"
+ASKED = "    if not revision.fits_model_length(config, tkv, decoding, newcomer):\n"
+PAUSES = "    state = pause_and_resume(config, state)\n"
+MAY = "    if state.paused or must_interleave(config, state):\n"
+COMPUTED = "    after = after_forward(state, waiting, running, True, tkv, pool)\n"
+NO_POOL = "    if free is None:\n"
+LEAVES = "    for request in leaving:\n        state = state._replace(running=without(state.running"
 FAULTS = {
     "two requests that wait alone never start": (
         "SPY-R53",
@@ -96,6 +102,79 @@ FAULTS = {
         "    if config.long_output_priority and len(requests) > 2:\n        return requests\n"
         f"{SORTS}",
     ),
+    "while another request waits, no request resumes": (
+        "SPY-R51",
+        {"step_keeps_fair_order_1_1"},
+        "spyre/release_2_5_2.py",
+        PAUSES,
+        f"    if not (state.paused and state.waiting and state.running):\n    {PAUSES}",
+    ),
+    "with a bounded pool, the request paused longest comes last": (
+        "SPY-R51",
+        {"step_keeps_fair_order_1_1"},
+        "spyre/release_2_5_2.py",
+        SORTS,
+        SORTS.replace("True", "config.num_blocks is None"),
+    ),
+    "with two waiting, one starts although another is paused": (
+        "SPY-P01",
+        {"code_starts_newcomer_behind_paused_1_1"},
+        "spyre/documented.py",
+        MAY,
+        f"    if state.paused and len(state.waiting) > 1:\n        return True\n{MAY}",
+    ),
+    "a prefill step forgets how long requests have been paused": (
+        "SPY-P01",
+        {"step_keeps_fair_order_0_1"},
+        "spyre/forward.py",
+        COMPUTED,
+        f"{COMPUTED}    after = after._replace(\n"
+        "        paused=tuple(each._replace(paused_steps=0) for each in after.paused)\n    )\n",
+    ),
+    "the constraint is asked about the first of two requests only": (
+        "SPY-R41",
+        {"step_obeys_length_constraint"},
+        "spyre/documented.py",
+        ASKED,
+        ASKED.replace("decoding,", "decoding[:1],"),
+    ),
+    "with two requests, the constraint is not told the tkv": (
+        "SPY-R41",
+        {"step_obeys_length_constraint"},
+        "spyre/documented.py",
+        ASKED,
+        ASKED.replace("tkv,", "tkv if len(decoding) < 2 else 0,"),
+    ),
+    "with a bounded pool, the constraint is not asked": (
+        "SPY-R41",
+        {"step_obeys_length_constraint"},
+        "spyre/documented.py",
+        ASKED,
+        ASKED.replace("if not", "if config.num_blocks is None and not"),
+    ),
+    "with few slots, promises are not asked for": (
+        "SPY-R50",
+        {"step_keeps_promises_covered_admits_0_sound"},
+        "spyre/blocks.py",
+        NO_POOL,
+        NO_POOL.replace("is None", "is None or config.max_num_seqs < 8"),
+    ),
+    "only the promise to the last request counts": (
+        "SPY-R50",
+        {"code_adds_each_promise_sound", "code_adds_each_promise_2.5.2"},
+        "spyre/blocks.py",
+        PROMISES,
+        PROMISES.replace("promised +=", "promised = state.lost_blocks +"),
+    ),
+    "two requests that end together both give back a block that they share": (
+        "SPY-R50",
+        {"requests_that_end_together_keep_promises_covered_sound"},
+        "spyre/scheduler.py",
+        LEAVES,
+        "    gone = {request.id for request in leaving}\n"
+        "    kept = tuple(each for each in state.running if each.id not in gone)\n"
+        "    state = state._replace(running=kept)\n" + LEAVES,
+    ),
     "what was promised to a paused request is given away": (
         "SPY-R50",
         {"step_keeps_promises_covered_admits_0_2.5.2"},
@@ -148,6 +227,13 @@ FAULTS = {
         "spyre/forward.py",
         CHUNK,
         f"{CHUNK}    if config.num_blocks is not None:\n        chunk = block\n",
+    ),
+    "in a step that reports an abort, a chunk is one block": (
+        "SPY-R18",
+        {"step_runs_planned_chunk_sound"},
+        "spyre/forward.py",
+        PLANS,
+        f"{PLANS}    if state.aborted:\n{SHORTER}",
     ),
     "beside a decoding request, a chunk is one block": (
         "SPY-R18",
