@@ -51,6 +51,7 @@ class VllmFeatures(Features):
     """Adds connectors, drafts, steps in flight and encoders."""
 
     request_history = VllmRequestHistory
+    caches_output = True
 
     def initial(self) -> VllmState:
         return VllmState()
