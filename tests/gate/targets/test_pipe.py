@@ -551,7 +551,7 @@ serve(Target())
 def test_a_python_target_that_gets_a_fatal_signal_shows_where():
     with PipeTarget([sys.executable, "-c", SEGFAULTS]) as target:
         target.start("spyre", "sound", full_config("spyre", "sound", {}))
-        with pytest.raises(TargetDied, match="SIGSEGV .*: Fatal Python error: Segm") as died:
+        with pytest.raises(TargetDied, match=r"SIGSEGV .*: Fatal Python error: Segm") as died:
             target.step()
     frames = [line.rpartition(" in ")[2] for line in died.value.stderr_tail.splitlines()]
     assert frames[-2:] == ["dereference", "step"]

@@ -53,7 +53,7 @@ def test_crashes_with_the_same_message_differ_by_the_code_that_raises():
             "last: [][0]",
         ),
         (
-            "Fatal Python error: Segmentation fault\n\nCurrent thread 0x1 (most recent call first):\n"
+            "Fatal Python error: Segmentation fault\n\nThread 0x1 (most recent call first):\n"
             '  File "a.py", line 3 in inner\n  File "a.py", line 9 in step\n',
             "inner",
         ),
