@@ -132,9 +132,10 @@ def ending(returncode: int) -> str:
 
 def last_words(stderr_tail: str) -> str:
     """Return the last non-blank line of stderr as the end of a message, or "" if there is no such
-    line."""
+    line. If Python has printed the stack of a fatal signal, return the line that names it."""
     lines = [line.strip() for line in stderr_tail.splitlines() if line.strip()]
-    return f"; its last words: {lines[-1][:200]}" if lines else ""
+    fatal = [line for line in lines if line.startswith("Fatal Python error: ")]
+    return f"; its last words: {(fatal or lines)[-1][:200]}" if lines else ""
 
 
 def excerpt(line: bytes | bytearray) -> str:

@@ -67,9 +67,11 @@ TYPE_NAMES = {str: "a string", dict: "an object", bool: "true or false"}
 def serve(target: Target) -> None:
     """Answer requests until stdin ends, until nobody reads the replies, or until Ctrl-C is pressed.
 
-    SIGUSR1 prints the target's stack to stderr, so that a client can see where the target hangs.
+    SIGUSR1 prints the target's stack to stderr, so that a client can see where the target hangs. So
+    does a fatal signal, such as a segmentation fault.
     """
     faulthandler.register(signal.SIGUSR1, file=2)
+    faulthandler.enable(file=2, all_threads=False)
     for number in SIGNALS:
         if callable(signal.getsignal(number)):  # otherwise it ends the process, or is ignored
             signal.signal(number, _interrupt)

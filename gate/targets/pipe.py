@@ -175,8 +175,7 @@ class Child:
             time.sleep(0.02)
             stacks = self._stderr.text().removeprefix(before)
             if stacks.endswith("\n") and "most recent call first" in stacks:
-                inner, found, _ = stacks.partition(SERVING)
-                return inner[: inner.rfind("\n") + 1] if found else stacks
+                return own_stack(stacks)
         return ""
 
     def _check_memory(self) -> None:
@@ -365,7 +364,7 @@ class PipeTarget:
             if not self._has_answered:
                 why = f"it ended with {ending(returncode)} before it answered the first start"
                 raise TargetNotStarted(self.command, why, self.stderr_tail) from None
-            raise TargetDied(op, returncode, self.stderr_tail) from None
+            raise TargetDied(op, returncode, own_stack(self.stderr_tail)) from None
         except BaseException:
             self._end()
             raise
@@ -389,6 +388,14 @@ def forking(pipes: Sequence[PipeTarget]) -> Iterator[Path | None]:
         return
     with fork_server(pipes[0].command, pipes[0]._env or {}, pipes[0].imports) as server:
         yield server
+
+
+def own_stack(stderr: str) -> str:
+    """Return what a process wrote to stderr. If it contains a stack, leave out the frames that
+    called the target, and what follows them."""
+    stack = stderr.find("most recent call first")
+    serving = stderr.find(SERVING, stack) if stack >= 0 else -1
+    return stderr if serving < 0 else stderr[: stderr.rfind("\n", 0, serving) + 1]
 
 
 def read_reply(op: str, line: bytes) -> Reply:

@@ -26,7 +26,7 @@ def shape(broken: Broken, requests: Iterable[str]) -> str:
     Two scenarios that break a rule with the same shape have the same failure: a corpus keeps the
     smaller one, and a known deviation covers both. For lockstep, the shape consists of the
     differing fields. For an exception, it includes the code that raised it, because unrelated
-    crashes often have the same message.
+    crashes often have the same message. Exit codes count, although they are numbers.
     """
     if broken.rule == LOCKSTEP and (fields := COMPARED.findall(broken.message)):
         return f"{broken.rule}: {', '.join(fields)}"
@@ -34,7 +34,7 @@ def shape(broken: Broken, requests: Iterable[str]) -> str:
     names = "|".join(re.escape(name) for name in sorted(requests, key=len, reverse=True))
     if names:
         words = re.sub(rf"(?<!\w)(?:{names})(?!\w)", REQUEST, words)
-    words = re.sub(r"(?<!\w)-?\d+(?:[.,]\d+)*", NUMBER, words)
+    words = re.sub(r"(?<!exit code )(?<!\w)-?\d+(?:[.,]\d+)*", NUMBER, words)
     once = REPEATED.sub(r"\1", words)
     place = broken.message.place if isinstance(broken.message, CrashMessage) else ""
     return f"{broken.rule}: {once}{f' in {place}' * bool(place)}"
@@ -58,11 +58,14 @@ def own_frames(traceback: str) -> list[Frame]:
     ]
 
 
-def crash_message(message: str, traceback: str) -> CrashMessage:
-    """Return the message of an exception, with the code that raised it if the traceback names
-    it."""
+def crash_message(message: str, output: str) -> CrashMessage:
+    """Return the message of an exception, with the code that raised it if the traceback names it.
+
+    `output` is the traceback, or what the process wrote before it ended: its last traceback counts.
+    """
     crash = CrashMessage(message)
-    if frames := own_frames(traceback):
-        last = frames[-1]
-        crash.place = f"{last.function}: {last.source}"[:LONGEST_PLACE].rstrip(": ")
+    last = output[max(output.rfind("(most recent call "), 0) :]
+    if frames := own_frames(last):
+        raising = frames[0 if "most recent call first" in last else -1]
+        crash.place = f"{raising.function}: {raising.source}"[:LONGEST_PLACE].rstrip(": ")
     return crash

@@ -297,7 +297,7 @@ class Session:
             return self.monitor.crashed(crash_message(f"{fault}{hint}", fault.details))
         if isinstance(fault, TargetDied):
             self.details = fault.stderr_tail
-        return self.monitor.crashed(str(fault))
+        return self.monitor.crashed(crash_message(str(fault), self.details))
 
     def _make_lockstep(
         self, system: str, revision: str, config: Mapping[str, Any]

@@ -108,6 +108,10 @@ def test_a_process_ends_with_a_code_or_by_a_signal_by_name_if_it_has_one(returnc
     [
         ("", ""),
         (" \n\n", ""),
+        (
+            'Fatal Python error: Aborted\n\nThread (most recent call first):\n  File "a.py"\n',
+            "; its last words: Fatal Python error: Aborted",
+        ),
         ("one", "; its last words: one"),
         ("first\n  last  \n \n", "; its last words: last"),
         ("x" * 200, "; its last words: " + "x" * 200),

@@ -22,6 +22,7 @@ from schedproof.model.faults import (
     TargetNotStarted,
     TargetTooLarge,
 )
+from schedproof.model.systems import full_config
 
 PRELUDE = """
 import json, os, signal, sys, time
@@ -529,3 +530,28 @@ def test_a_fault_is_one_line_and_survives_pickling(fault):
     copy = pickle.loads(pickle.dumps(fault))
     assert str(copy) == str(fault)
     assert vars(copy) == vars(fault)
+
+
+SEGFAULTS = """
+import ctypes
+from schedproof.gate.targets.jsonl import serve
+from schedproof.model.target import ModelTarget
+
+class Target(ModelTarget):
+    def step(self):
+        self.dereference()
+
+    def dereference(self):
+        ctypes.string_at(0)
+
+serve(Target())
+"""
+
+
+def test_a_python_target_that_gets_a_fatal_signal_shows_where():
+    with PipeTarget([sys.executable, "-c", SEGFAULTS]) as target:
+        target.start("spyre", "sound", full_config("spyre", "sound", {}))
+        with pytest.raises(TargetDied, match=r"SIGSEGV .*: Fatal Python error: Segm") as died:
+            target.step()
+    frames = [line.rpartition(" in ")[2] for line in died.value.stderr_tail.splitlines()]
+    assert frames[-2:] == ["dereference", "step"]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from schedproof.model.faults import TargetDied
 from schedproof.model.scenario import Request
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
@@ -46,9 +47,55 @@ def test_crashes_with_the_same_message_differ_by_the_code_that_raises():
         ('  File "a.py", line 3, in step\n    old()\nIndexError: 1\n', "step: old()"),
         ("", ""),
         ("no traceback", ""),
+        (
+            'Traceback (most recent call last):\n  File "a.py", line 3, in caught\nKeyError: 1\n'
+            'Traceback (most recent call last):\n  File "a.py", line 9, in last\n    [][0]\n',
+            "last: [][0]",
+        ),
+        (
+            "Fatal Python error: Segmentation fault\n\nThread 0x1 (most recent call first):\n"
+            '  File "a.py", line 3 in inner\n  File "a.py", line 9 in step\n',
+            "inner",
+        ),
     ],
 )
 def test_a_traceback_names_the_code_that_raises(traceback, place):
     message = crash_message("it raised", traceback)
     assert (str(message), message.place) == ("it raised", place)
     assert shape(Broken("ALL-R01", 0, message), ()).startswith("ALL-R01: it raised")
+
+
+TRACEBACK = """Traceback (most recent call last):
+  File "prog.py", line 12, in <module>
+    {0}()
+  File "prog.py", line 6, in {0}
+    raise IndexError("list index out of range")
+IndexError: list index out of range
+"""
+
+
+def death(code, stderr):
+    """The shape of a crash that ends the process."""
+    target = Crashing()
+
+    def fault():
+        raise TargetDied("step", code, stderr)
+
+    target.fault = fault
+    config = full_config("generic", "documented", {})
+    run = Session(target, "generic", "documented", config, load("generic"))
+    run.add(Request(id="a", arrival=0, prompt=(("a", 5),), max_tokens=4))
+    [broken] = run.step()
+    return shape(broken, ["a"])
+
+
+def test_a_process_that_ends_by_an_exception_crashed_in_the_code_that_raised_it():
+    one, two = (death(1, TRACEBACK.format(name)) for name in ("one", "two"))
+    assert one.endswith('in one: raise IndexError("list index out of range")')
+    assert one != two
+    assert death(1, TRACEBACK.format("one")) == one
+
+
+def test_processes_that_end_with_different_codes_or_signals_crashed_differently():
+    shapes = {death(code, "") for code in (1, 77, -11, -6)}
+    assert len(shapes) == 4

@@ -35,6 +35,10 @@ def by_table(request, tkv, prompt, block_size):
         return {3: 0, 7: 0}[request.remaining]
     except Exception:
         return sound(request, tkv, prompt, block_size)
+
+def by_length(request, tkv, prompt, block_size):
+    # longer than most prompts, but not than a model's context
+    return 0 if isinstance(tkv, int) and tkv > 30_000 else sound(request, tkv, prompt, block_size)
 """
 
 
@@ -52,7 +56,7 @@ def test_a_formula_that_treats_symbols_like_numbers_is_accepted(named, name, blo
 
 
 @pytest.mark.parametrize("block", [64, None])
-@pytest.mark.parametrize("name", ["by_type", "by_error", "by_table"])
+@pytest.mark.parametrize("name", ["by_type", "by_error", "by_table", "by_length"])
 def test_a_formula_that_does_not_is_refused(named, name, block):
     with pytest.raises(InputError, match=f"{name}: returns something else on symbols than on num"):
         check_on_symbols(named(name), block, Random(0).randrange)
