@@ -308,6 +308,24 @@ def free(config: VllmConfig, state: State, sequence: Sequence) -> State:
     return state._replace(pool=kv_cache.free(config, state.pool, sequence, state.holders))
 
 
+def complete(
+    config: VllmConfig, state: State, flight: Flight, computing: tuple[Sequence, ...]
+) -> tuple[State, Flight, dict[str, str]]:
+    """Return the state after a decision has completed, before its tokens are emitted. Also return
+    the tokens that it yields, and for each request that ends, the reason."""
+    state = finish_write(config, state)
+    if config.loads_in_step:
+        return fall_back(config, state, flight, computing)
+    return state, flight, {}
+
+
+def report(config: VllmConfig, state: State) -> tuple[State, dict[str, str]]:
+    """Return the state after the worker has reported how far loads and sends are, and for each
+    request that ends, the reason."""
+    state, failed = fail(config, state)
+    return count_down(config, state), failed
+
+
 def finish_write(config: VllmConfig, state: State) -> State:
     """Return the state after a decision has completed and no longer writes to any blocks."""
     if not state.leaving:

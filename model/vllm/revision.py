@@ -13,7 +13,7 @@ import msgspec
 from . import cadence, connector, encoder, mamba
 from .config import VllmConfig
 from .connector import HasRoom
-from .encoder import StopAtSplit, StopBefore
+from .encoder import Fit, StopAtSplit, StopBefore
 from .mamba import LastStop
 from .queue import Plan
 from .state import Sequence, State
@@ -126,6 +126,14 @@ class Revision:
     drafts_lapse: Callable[[VllmConfig], bool] = drafts_lapse
     stop_before: StopBefore = encoder.stop_before
     stop_at_split: StopAtSplit = encoder.stop_at_split
+
+    def fit(
+        self, config: VllmConfig, plan: Plan, sequence: Sequence, start: int, tokens: int
+    ) -> Fit:
+        """Return how many of `tokens` tokens, from token `start` on, a request with encoder inputs
+        may compute."""
+        stops = self.stop_before, self.stop_at_split
+        return encoder.fit(config, plan.encoder, sequence, start, tokens, plan.running, *stops)
 
 
 DOCUMENTED = Revision("documented")

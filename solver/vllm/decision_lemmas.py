@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 import z3
 
 from ...model.pool import Pool
-from ...model.vllm import kv_cache, scheduler
+from ...model.vllm import completion, kv_cache, scheduler
 from ...model.vllm.config import VllmConfig
 from ...model.vllm.state import Sequence, State
 from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubs
@@ -324,7 +324,7 @@ def _before(decision: Decided, name: str, other: str) -> Any:
 @lemma(
     "After a step, each request that continues has a token to compute (running and waiting "
     "requests).",
-    *("vllm.scheduler.carry_out", "vllm.scheduler.complete"),
+    *("vllm.completion.carry_out", "vllm.completion.complete"),
     name="completion_leaves_next_token_{policy}_{running}_{waiting}",
 )
 def completion_leaves_next_token(policy: str, running: int, waiting: int, more: int) -> list[Any]:
@@ -337,8 +337,8 @@ def completion_leaves_next_token(policy: str, running: int, waiting: int, more: 
 
     def then(config: Any, state: Any, plan: Any) -> Any:
         began = {request.id: bare(request.computed) for request in plan.running}
-        with stubs(scheduler, observe=lambda *_: {}, kind_of=lambda _: ""):
-            after, _ = scheduler.carry_out(config, state, plan)
+        with stubs(completion, observe=lambda *_: {}, kind_of=lambda _: ""):
+            after, _ = completion.carry_out(config, state, plan)
         continues = {
             request.id: (
                 bare(request.computed),
