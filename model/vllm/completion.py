@@ -53,7 +53,9 @@ def carry_out(
         state = state._replace(in_flight=())
     flight, failed = oldest.flight, dict[str, str]()
     if config.loads and flight:
-        state, flight, failed = connector.complete(config, state, flight, plan.running)
+        state, flight, failed = connector.complete(
+            config, state, flight, plan.running, revision.free_late
+        )
     state, emitted, finished = complete(config, state, flight, revision)
     finished |= failed
     if config.loads and oldest.reports:
