@@ -98,6 +98,11 @@ class Features:
         number of tokens."""
         return []
 
+    def take_unseen(self, history: Run, step: Step) -> bool:
+        """Return whether requests that load tokens from outside may have received blocks in this
+        step without the step showing them."""
+        return False
+
     def may_lose_tokens(self, history: Run, step: Step, account: RequestHistory) -> bool:
         """Return whether a load that fails in this step may reduce the computed tokens of a
         request."""

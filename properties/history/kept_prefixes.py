@@ -1,5 +1,4 @@
-"""The full blocks of prompts that a prefix cache must still find, no matter how it indexes and
-evicts blocks.
+"""The full blocks that a prefix cache must still find, no matter how it indexes and evicts blocks.
 
 A block keeps its content until it is handed out again. A client sees this, because the block then
 appears in a block table without being a hit. Only requests that leave in the same step can get
@@ -8,7 +7,7 @@ be any of the free blocks.
 
 An index may keep only one block for each content, the first or the last. So a cache is certain to
 find a content only while all of its copies are intact. The cache may leave out blocks of a decision
-in flight and, unless a document says otherwise, generated tokens.
+in flight and, unless a document of the system says otherwise, generated tokens.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -94,14 +93,19 @@ class KeptPrefixes:
             hit = 0 if request.started else history.hit_now(step, request)
             shown = (step.blocks or {}).get(name) or self._table_of_ended(history, step, request)
             table = shown or _before(history).get(name, ())
-            # If a request is aborted or preempted in this very step, it is unknown which blocks it
-            # fills.
+            # If a request is aborted or preempted in this very step, or a load fails, it is unknown
+            # which blocks it fills.
             doubtful = (
-                hit is None or name in history.aborts_inside or name in (step.preempted or ())
+                hit is None
+                or name in history.aborts_inside
+                or name in (step.preempted or ())
+                or history.features.may_lose_tokens(history, step, request)
             )
             before = request.computed + (hit or 0)
             content, begun = known_tokens(request), before // self.block_size
-            full = min(before + tokens, request.num_tokens) // self.block_size
+            if request.started and not ahead:
+                begun = self._not_named_before(history, before)
+            full = min(before + tokens, request.prompt + request.emitted) // self.block_size
             filling: list[tuple[int, Content]] = []
             for place in range(0 if doubtful else begun, full):
                 end = (place + 1) * self.block_size
@@ -111,7 +115,7 @@ class KeptPrefixes:
                 is_sure = may_be_hit and filled not in self._lost
                 if doubtful or place >= len(table):
                     self.places.setdefault(filled, {})[NOT_SHOWN] = MAYBE_GONE
-                else:
+                elif self.holds.get(table[place]) != filled:
                     self._publish(table[place], filled, SURE if is_sure and not ahead else INTACT)
                     if ahead and is_sure:
                         filling.append((table[place], filled))
@@ -119,6 +123,12 @@ class KeptPrefixes:
                 self.in_flight.setdefault(name, []).append(filling)
         if ahead:
             self._complete(history, step)
+
+    def _not_named_before(self, history: Run, computed: int) -> int:
+        """Return the first block of a running request that earlier steps may not have published. A
+        step does not publish a block that contains drafts, since they may be wrong."""
+        drafts = int(history.config.get("num_speculative_tokens") or 0)
+        return max(computed - drafts, 0) // self.block_size
 
     def _complete(self, history: Run, step: Step) -> None:
         """Record that the blocks of the decision that completes are computed. If a request has
@@ -136,6 +146,26 @@ class KeptPrefixes:
             for number, content in decisions.pop(0) if decisions and name in completing else ():
                 if self.holds.get(number) == content:
                     self.places[content][number] = SURE
+        for name, tokens in (step.emitted or {}).items():
+            if name in completing and name not in history.aborts_inside | {*(step.preempted or ())}:
+                self._publish_output(history, step, name, tokens)
+
+    def _publish_output(self, history: Run, step: Step, name: str, tokens: int) -> None:
+        """Record the blocks that are full of known tokens when a request emits `tokens` tokens. All
+        of its tokens but the last one are computed then."""
+        request = history.live.get(name)
+        if request is None or not request.started:
+            return  # preempted since
+        table = (step.blocks or {}).get(name) or _before(history).get(name, ())
+        content, known = known_tokens(request, tokens), request.prompt + request.emitted
+        full = min((known + tokens - 1) // self.block_size, len(table))
+        for place in range((known - 1) // self.block_size, full):
+            end = (place + 1) * self.block_size
+            if end <= request.prompt:
+                continue  # a decision fills it
+            filled = of_partition(request, prefix(content, end))
+            is_sure = history.features.caches_output and filled not in self._lost
+            self._publish(table[place], filled, SURE if is_sure else INTACT)
 
     @staticmethod
     @once
@@ -178,6 +208,8 @@ class KeptPrefixes:
     def _something_unseen(self, history: Run, step: Step, but: str = "") -> bool:
         """Return whether a request may have got blocks in this step that the step does not show.
         Such a request left in this step, or was preempted after it was scheduled."""
+        if history.features.take_unseen(history, step):
+            return True
         before, shown = _before(history), step.blocks or {}
         known = "any" if "order" in history.config else "fcfs"
         if history.config.get("policy", known) != "fcfs" and any(
@@ -243,12 +275,11 @@ def _before(history: Run) -> Mapping[str, Any]:
 
 def _cannot_be_unseen(history: Run, step: Step) -> set[int]:
     """Return the blocks that a request which the step does not show cannot have received: those
-    that requests hold both before and after the step, and, if each decision completes before the
-    next one, those of requests that computed something and left only after that."""
+    that requests hold both before and after the step, and those of requests that computed something
+    and left only after that."""
     before = _before(history)
     after = {number for table in (step.blocks or {}).values() for number in table}
     still = after & {number for table in before.values() for number in table}
-    if history.features.depth(history.config) == 1:
-        for name in step.scheduled.keys() - (step.preempted or ()) - history.aborts_inside:
-            still.update(before.get(name, ()))
+    for name in step.scheduled.keys() - (step.preempted or ()) - history.aborts_inside:
+        still.update(before.get(name, ()))
     return still

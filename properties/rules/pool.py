@@ -27,21 +27,25 @@ def hit_too_short(
     return None
 
 
-def must_be_found_again(starting: Callable[[Any, Step], Iterable[Any]]) -> Predicate:
+def must_be_found_again(
+    starting: Callable[[Any, Step], Iterable[Any]],
+    computed_again: Callable[[Mapping[str, Any]], int] = lambda config: 0,
+) -> Predicate:
     """Return a predicate for the rules which say that computed tokens must be found again.
 
     A starting request must find every token that was computed before, even in blocks that no
     request holds any more, unless the token's block has been handed out since. `starting` returns
-    the requests that start in a step.
+    the requests that start in a step, and `computed_again` how many of these tokens a request may
+    compute again in this configuration.
     """
 
     @once
     def due(history: RunHistory[Any], step: Step) -> list[tuple[RequestHistory, int]]:
-        kept = history.kept
+        kept, again = history.kept, computed_again(history.config)
         if kept is None:
             return []
         return [
-            (request, kept.must_find(history, step, request))
+            (request, max(kept.must_find(history, step, request) - again, 0))
             for request in starting(history, step)
             if not request.started and request.id not in (step.preempted or ())
         ]

@@ -42,6 +42,14 @@ def _broken(target, fault, file):
         ("spyre", "SPY-R63", "drop_hash_on_free.json"),
         ("vllm", "V1CP-R36", "v_forget.json"),
         ("vllm", "V1CP-R36", "v_forget_ahead.json"),
+        ("vllm", "V1CP-R36", "v_forget_drafts.json"),
+        ("vllm", "V1CP-R36", "v_forget_eagle.json"),
+        ("vllm", "V1CP-R36", "v_forget_connector.json"),
+        ("vllm", "V1CP-R36", "v_forget_encoder.json"),
+        ("vllm", "V1CP-R40", "v_evict_ahead.json"),
+        ("vllm", "V1CP-R40", "v_evict_pipeline.json"),
+        ("vllm", "V1CP-R40", "v_evict_connector.json"),
+        ("vllm", "V1CP-R40", "v_evict_sessions.json"),
         ("nano_vllm", "NAN-R48", "nano_forget.json"),
         ("llmservingsim", "LSS-R35", "l_forget.json"),
     ],
@@ -72,9 +80,19 @@ def test_what_a_running_request_holds_must_be_found_while_its_next_token_is_in_f
     assert found == ({"V1-R08", "V1CP-R36"}, set())
 
 
-def test_in_nano_vllm_generated_tokens_must_be_found_too():
-    found = broken("nano_vllm", "NAN-R48", "nano_output.json", "does not cache generated tokens")
-    assert found == ({"NAN-R48"}, set())
+@pytest.mark.parametrize(
+    ("system", "rule", "file"),
+    [
+        ("nano_vllm", "NAN-R48", "nano_output.json"),
+        ("vllm", "V1CP-R36", "v_output.json"),
+        ("vllm", "V1CP-R36", "v_output_ahead.json"),
+        ("vllm", "V1CP-R36", "v_output_pipeline.json"),
+        ("vllm", "V1CP-R36", "v_output_drafts.json"),
+        ("vllm", "V1CP-R36", "v_output_drafts_ahead.json"),
+    ],
+)
+def test_generated_tokens_must_be_found_too(system, rule, file):
+    assert broken(system, rule, file, "does not cache generated tokens") == ({rule}, set())
 
 
 def test_an_encoder_without_inputs_does_not_excuse_a_wrong_order_after_a_reset():

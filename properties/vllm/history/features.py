@@ -52,6 +52,7 @@ class VllmFeatures(Features):
     """Adds connectors, drafts, steps in flight and encoders."""
 
     request_history = VllmRequestHistory
+    caches_output = True
 
     def initial(self) -> VllmState:
         return VllmState()
@@ -145,6 +146,9 @@ class VllmFeatures(Features):
         new = [history.live[name] for name in loads.newly_parked(requests_of(history.live), step)]
         brought = [(request, loads.tokens_loaded(history.config, of(request))) for request in new]
         return [(request, tokens) for request, tokens in brought if tokens]
+
+    def take_unseen(self, history: RunHistory[Any], step: Step) -> bool:
+        return loads.take_unseen(history, step)
 
     def may_lose_tokens(
         self, history: RunHistory[Any], step: Step, account: RequestHistory

@@ -13,19 +13,13 @@ from typing import Any
 from ....model.observation import Step
 from ...history.prefix_hits import caches
 from ...history.run_history import RunHistory
-from . import groups, in_flight, kept_in_groups, loads, sessions
+from . import groups, kept_in_groups
 from .run import GivenBack
 
 
 def are_followed(config: Mapping[str, Any]) -> bool:
     """Return whether each request gives back all its blocks at once, and a client can see that."""
-    return (
-        caches(config)
-        and in_flight.depth(config) == 1
-        and not loads.are_made(config)
-        and not sessions.are_held(config)
-        and not groups.hits_inside(config)
-    )
+    return caches(config) and not groups.hits_inside(config)
 
 
 def after(history: RunHistory[Any], step: Step, given_back: GivenBack) -> GivenBack:

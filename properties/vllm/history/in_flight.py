@@ -144,6 +144,9 @@ def drop_running(history: VllmRun) -> None:
 def drop(history: VllmRun, names: Collection[str]) -> None:
     """Record that the tokens in flight of these requests will not arrive."""
     state = state_of(history)
+    if history.kept is not None:
+        for name in names:
+            history.kept.in_flight.pop(name, None)
     flights = tuple(
         {name: coming for name, coming in flight.items() if name not in names}
         for flight in state.flights

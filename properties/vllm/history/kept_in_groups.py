@@ -71,6 +71,8 @@ def something_unseen(history: RunHistory[Any], step: Step) -> bool:
     Such a request left in this step, or was preempted after it was scheduled."""
     if step.preempted and history.config.get("policy", "fcfs") != "fcfs":
         return True
+    if loads.take_unseen(history, step):
+        return True
     before, shown, every = tables_of(history.last), step.blocks or {}, every_group(history.config)
     for name, tokens in step.scheduled.items():
         request = history.live.get(name)
@@ -79,7 +81,8 @@ def something_unseen(history: RunHistory[Any], step: Step) -> bool:
         tables, known = before.get(name, ()), history.hit_now(step, request)
         if len(tables) < len(every) or (known is None and not request.started):
             return True
-        covered = speculation.slots(history.config, request.computed + tokens) + 1
+        computed = request.computed + (known or 0) + tokens
+        covered = speculation.slots(history.config, computed) + 1
         for group, table in zip(every, tables, strict=True):
             if group.kind == MAMBA or group.blocks_for(covered) > len(table):
                 return True

@@ -84,6 +84,20 @@ def is_new(config: Mapping[str, Any], request: VllmRequestHistory) -> bool:
     return are_made(config) and request.parked_since is None and offered(config, request) > 0
 
 
+def take_unseen(history: VllmRun, step: Step) -> bool:
+    """Return whether a request may have received blocks in this step without the step showing them,
+    because its load began, or it started again after its load had failed, and it left in this very
+    step."""
+    if not are_made(history.config):
+        return False
+    errors = {name for name, reason in (step.finished or {}).items() if reason == "error"}
+    begin = [history.live[name] for name in errors | history.aborts_inside if name in history.live]
+    if any(request.external > 0 and not request.started for request in begin):
+        return True
+    gone = [name for name in step.scheduled if name not in (step.blocks or {})]
+    return any(name in history.live and may_fail(history.live[name]) for name in gone)
+
+
 def tokens_at_start(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
     """Return how many tokens need not be computed once the load has finished. The last token never
     counts. After a failure, return a lower bound: the tokens of the whole blocks before the

@@ -5,7 +5,8 @@ not the budget, runs out"; release 0.28.0 for the last token and the null block;
 0.33.0 for partitions (generate_block_hash_extra_keys) and EAGLE (KVCacheCoordinator).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ....model.observation import Step
 from ...history.content import in_common, surely_shared
@@ -168,6 +169,7 @@ def _shared_with_running(history: VllmRun, step: Step) -> dict[str, int]:
     values, the last block does not count either, because it may be computed again.
     """
     config, starting = history.config, admitted(history, step)
+    again = _computed_again(config)
     shared = {request.id: 0 for request in starting}
     if not starting or not caches(config) or groups.further(config):
         return shared
@@ -178,20 +180,21 @@ def _shared_with_running(history: VllmRun, step: Step) -> dict[str, int]:
         if not request.tokens_loading:
             kin, block = history.kin(request), config["block_size"]
             found = surely_shared(request, there, kin, block, of_prompts=True, completed=True)
-            shared[request.id] = max(found - block, 0) if speculation.lookahead(config) else found
+            shared[request.id] = max(found - again, 0)
     return shared
 
 
-def _starting_plainly(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the starting requests, unless the configuration has drafts, a connector, or more than
-    one KV group. Those with encoder inputs, and sessions between two turns, are left out."""
-    config = history.config
-    if groups.further(config):
-        return []
-    if loads.are_made(config) or speculation.most_ahead(config):
-        return []
-    starting = admitted(history, step)
-    return [request for request in starting if not (request.inputs or request.tokens_loading)]
+def _looking_up(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
+    """Return the starting requests, unless the configuration has more than one KV group. Those
+    whose tokens a connector has loaded, and sessions between two turns, are left out."""
+    if groups.further(history.config):
+        return []  # V1-R93
+    return [request for request in admitted(history, step) if not request.tokens_loading]
+
+
+def _computed_again(config: Mapping[str, Any]) -> int:
+    """Return how many of the tokens that a request shares may be computed again (V1-R61)."""
+    return int(config["block_size"]) if speculation.lookahead(config) else 0
 
 
 def _known_elsewhere(history: VllmRun, request: VllmRequestHistory) -> int:
@@ -273,7 +276,7 @@ PREDICATES = {
     "V1-R12": Predicate(shared_wrongly, something_shared),
     "V1CP-R28": Predicate(hit_too_long, everything_known_elsewhere),
     "V1-R08": Predicate(hit_missed, shares_with_running),
-    "V1CP-R36": must_be_found_again(_starting_plainly),
+    "V1CP-R36": must_be_found_again(_looking_up, _computed_again),
     "V1-R14": Predicate(holds_wrong_number, block_border_crossed),
     "V1-R61": Predicate(
         hit_with_another_next_token, next_token_decides, only_with=speculation.lookahead

@@ -35,12 +35,22 @@ def block_is_evicted(history: VllmRun, step: Step) -> bool:
 
 @once
 def _taken(history: VllmRun, step: Step) -> list[int]:
-    """Return the blocks that requests had given back and that this step hands out, without hits."""
+    """Return the blocks that requests had given back and that this step hands out, without hits.
+    Those of a request whose hit is unknown are left out."""
     known = state_of(history).given_back
     if not known or step.blocks is None or given_back.is_unsure(history, step):
         return []
-    received = (block for _, blocks in handed_out(history, step) for block in blocks)
-    return sorted(block for block in received if block in known)
+    received = (b for name, b in handed_out(history, step) if _hit_is_known(history, step, name))
+    return sorted(block for blocks in received for block in blocks if block in known)
+
+
+def _hit_is_known(history: VllmRun, step: Step, name: str) -> bool:
+    """Return whether a client can tell which blocks of a request are hits. It cannot if the
+    request's load begins in this step."""
+    request = history.live.get(name)
+    if request is None or request.started:
+        return True
+    return name in step.scheduled and history.hit_now(step, request) is not None
 
 
 PREDICATES = {

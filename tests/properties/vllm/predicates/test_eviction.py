@@ -67,16 +67,28 @@ def test_blocks_are_given_back_when_their_table_disappears_unless_another_reques
     assert given_back.after(history, ran({}, blocks=None), GIVEN_BACK) == {}
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"enable_prefix_caching": False},
-        {"async_scheduling": True},
-        {"kv_connector": True},
-        {"streaming_inputs": True},
-    ],
-)
-def test_requests_that_give_back_blocks_later_are_not_judged(options):
+def test_blocks_that_may_be_a_hit_are_not_judged():
+    history = before()
+    parked = ran({}, waiting="b", blocks={"b": (1, 3)}, parked=("b",))
+    assert start_is_evicted_first(history, parked) is None
+    ends = ran({"b": 6}, blocks={"b": (1, 3)}, finished={"b": "error"})  # its blocks are being sent
+    assert start_is_evicted_first(history, ends) is None
+
+
+def test_with_a_connector_blocks_may_be_received_unseen():
+    failing = request("d", external=8, tokens_loading=8, load_fails_at=0, parked_since=2)
+    history = book(request("b"), failing, running="b", kv_connector=True)
+    history.last = replace(history.last, blocks={"d": (4, 5)})
+    again = ran({"d": 2}, "b", blocks={"b": (1,)}, finished={"d": "length"}, prefix_hit={"b": 0})
+    assert given_back.is_unsure(history, again)
+    loads = book(request("b"), request("d", external=8), running="b", kv_connector=True)
+    loads.last = replace(loads.last, blocks={})
+    assert given_back.is_unsure(loads, ran({}, "b", blocks={}, finished={"d": "error"}))
+    assert not given_back.is_unsure(loads, ran({}, "b", waiting="d", blocks={}))
+
+
+def test_only_whole_blocks_are_followed():
     config = book().config
     assert given_back.are_followed(config)
-    assert not given_back.are_followed({**config, **options})
+    assert not given_back.are_followed({**config, "enable_prefix_caching": False})
+    assert not given_back.are_followed({**config, "prefix_match_unit": 2})
