@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ...model.vllm import scheduler
+from ...model.vllm import completion, scheduler
 from ...model.vllm.config import VllmConfig
 from ...model.vllm.model import VllmModel
 from .victims import Policy
@@ -64,7 +64,7 @@ def run(config: VllmConfig, workload: Workload, policy: Policy) -> list[dict[str
         while coming and coming[0].arrival <= len(steps):
             state = model.arrive(state, coming.pop(0))
         plan = scheduler.schedule(model.config, state, policy.pick)
-        state, seen = scheduler.carry_out(model.config, state, plan)
+        state, seen = completion.carry_out(model.config, state, plan)
         steps.append(seen)
     return steps
 

@@ -3,12 +3,12 @@ the groups of the KV cache differ: each has its own pool.
 
 The comments of vLLM's model name the rules of every system (ALL-Rnn). The rules of this system are
 implemented in these places: GEN-R01 in `vllm.scheduler.clamp`; GEN-R02, GEN-R04 and GEN-R10 in
-`admit_waiting`; GEN-R08 in `complete`; GEN-R09 in `carry_out` and `preempt`; GEN-R05 in
-`vllm.kv_cache.hold`; GEN-R06 and GEN-R07 in `allocator`; GEN-R11 in `vllm.kv_cache.free`; GEN-R12
-in `hold`; GEN-R13 in `advance_running`; GEN-R14 in `tokens_in_flight`; GEN-R15 in
-`vllm.speculation`; GEN-R16, GEN-R17, GEN-R18, GEN-R19 and GEN-R20 in `vllm.connector`; GEN-R21 and
-GEN-R22 in `vllm.queue`; GEN-R41 and GEN-R42 in `vllm.queue.put_back`; GEN-R40 in
-`vllm.kv_groups.slide`; GEN-R03 in `VllmModel.refusal`.
+`admit_waiting`; GEN-R08 in `vllm.completion.complete`; GEN-R09 in `vllm.completion.carry_out` and
+`vllm.scheduler.preempt`; GEN-R05 in `vllm.kv_cache.hold`; GEN-R06 and GEN-R07 in `allocator`;
+GEN-R11 in `vllm.kv_cache.free`; GEN-R12 in `hold`; GEN-R13 in `advance_running`; GEN-R14 in
+`vllm.completion.tokens_in_flight`; GEN-R15 in `vllm.speculation`; GEN-R16, GEN-R17, GEN-R18,
+GEN-R19 and GEN-R20 in `vllm.connector`; GEN-R21 and GEN-R22 in `vllm.queue`; GEN-R41 and GEN-R42 in
+`vllm.queue.put_back`; GEN-R40 in `vllm.kv_groups.slide`; GEN-R03 in `VllmModel.refusal`.
 """
 
 from collections.abc import Mapping

@@ -308,8 +308,32 @@ def free(config: VllmConfig, state: State, sequence: Sequence) -> State:
     return state._replace(pool=kv_cache.free(config, state.pool, sequence, state.holders))
 
 
-def finish_write(config: VllmConfig, state: State) -> State:
-    """Return the state after a decision has completed and no longer writes to any blocks."""
+def complete(
+    config: VllmConfig,
+    state: State,
+    flight: Flight,
+    computing: tuple[Sequence, ...],
+    free_late: Free = kv_cache.free,
+) -> tuple[State, Flight, dict[str, str]]:
+    """Return the state after a decision has completed, before its tokens are emitted. Also return
+    the tokens that it yields, and for each request that ends, the reason. `free_late` frees the
+    blocks of requests that ended while the decision was in flight."""
+    state = finish_write(config, state, free_late)
+    if config.loads_in_step:
+        return fall_back(config, state, flight, computing)
+    return state, flight, {}
+
+
+def report(config: VllmConfig, state: State) -> tuple[State, dict[str, str]]:
+    """Return the state after the worker has reported how far loads and sends are, and for each
+    request that ends, the reason."""
+    state, failed = fail(config, state)
+    return count_down(config, state), failed
+
+
+def finish_write(config: VllmConfig, state: State, free_late: Free = kv_cache.free) -> State:
+    """Return the state after a decision has completed and no longer writes to any blocks. Blocks
+    that are freed only now are freed in the usual order (V1-R90)."""
     if not state.leaving:
         return state
     done = [sequence for sequence in state.leaving if sequence.written_by == 1]
@@ -320,7 +344,7 @@ def finish_write(config: VllmConfig, state: State) -> State:
         config,
         state._replace(leaving=tuple(later)),
         [sequence.id for sequence in done],
-        group_loads.free_together if config.more_groups else kv_cache.free,
+        free_late,
     )
 
 

@@ -158,6 +158,12 @@ def room(config: VllmConfig, so_far: Fit, kept: set[Segment]) -> EncoderPlan | N
     )
 
 
+def left(state: State, sequence: Sequence) -> State:
+    """Return the state after a request has ended and needs no outputs any more."""
+    outputs = release_outputs(state.outputs, sequence, state.running)
+    return state._replace(outputs=outputs)
+
+
 def scheduled(encoded: Fit, plan: EncoderPlan, sequence: Sequence) -> tuple[Sequence, EncoderPlan]:
     if not encoded.inputs:
         return sequence, plan

@@ -5,6 +5,9 @@ Source: chunked-prefill chapter, code of the running clamp (num_output_placehold
 because it will arrive. Drafts in flight are *hoped for*, because they may be wrong.
 """
 
+from collections.abc import Mapping
+from typing import NamedTuple
+
 from .. import allocator
 from ..pool import Pool
 from . import kv_groups, partial_hits, speculation
@@ -115,6 +118,23 @@ def count_early(config: VllmConfig, state: State, decided: bool) -> State:
         return state
     early = state.early < config.early and not is_waited_for(config, state, decided)
     return state._replace(early=state.early + 1 if early else 0)
+
+
+class Completion(NamedTuple):
+    """The decision that completes in a step: what it yields, whether the worker `reports` anything,
+    and the position of each first token, as in `places`. There are no positions if only one
+    decision is ever in flight."""
+
+    flight: Flight
+    reports: bool = True
+    places: Mapping[str, int] | None = None
+
+
+def complete(config: VllmConfig, state: State, flight: Flight) -> tuple[State, Completion]:
+    """Return the state and the decision that completes in the step in which `flight` is decided."""
+    reports = completes(config, state, bool(flight))
+    state, oldest = complete_oldest(config, state, bool(flight))
+    return state, Completion(oldest, reports, places(config, state, oldest))
 
 
 def complete_oldest(config: VllmConfig, state: State, decided: bool) -> tuple[State, Flight]:

@@ -95,6 +95,18 @@ def missing(
     return lacks
 
 
+def found(
+    config: VllmConfig, pool: Pool, sequence: Sequence, someone_runs: bool
+) -> tuple[tuple[int, ...], Sequence]:
+    """Return the hit of a waiting request, and the request. A request that has blocks already looks
+    for no others."""
+    if sequence.blocks:
+        return (), sequence
+    if config.hits_inside:
+        return hit_inside(config, pool, sequence, someone_runs)
+    return prefix_hit(config, pool, sequence), sequence
+
+
 def hit_inside(
     config: VllmConfig, pool: Pool, sequence: Sequence, someone_runs: bool
 ) -> tuple[tuple[int, ...], Sequence]:

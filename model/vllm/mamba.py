@@ -11,7 +11,6 @@ block, and chunks may end anywhere.
 
 from collections.abc import Callable
 
-from ..pool import Pool
 from . import kv_groups, partial_hits
 from .config import VllmConfig
 from .queue import Plan
@@ -65,17 +64,19 @@ def chunk(
     return max(min((stop for stop in stops if start < stop < end), default=end) - start, 0)
 
 
+def next_chunk(config: VllmConfig, sequence: Sequence, tokens: int, last: LastStop) -> int:
+    """Return how many tokens a running request computes, as in `chunk`."""
+    return chunk(config, sequence, sequence.computed, tokens, sequence.junction, last)
+
+
 def first_chunk(
-    config: VllmConfig,
-    pool: Pool,
-    sequence: Sequence,
-    hit: int,
-    tokens: int,
-    last: LastStop = last_stop,
+    config: VllmConfig, plan: Plan, sequence: Sequence, hit: int, tokens: int, last: LastStop
 ) -> int:
-    """Return how many tokens a waiting request with a hit of `hit` blocks computes, as in
-    `chunk`."""
-    junction = kv_groups.junction_of(config, pool, sequence, hit)
+    """Return how many tokens a waiting request with a hit of `hit` blocks computes, as in `chunk`.
+    Return 0 if the request must wait for a state of its hit."""
+    if is_being_computed(config, plan, sequence, hit):
+        return 0
+    junction = kv_groups.junction_of(config, plan.pool, sequence, hit)
     start = hit * config.block_size + sequence.inside
     return chunk(config, sequence, start, tokens, junction, last)
 

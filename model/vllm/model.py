@@ -15,6 +15,7 @@ from . import (
     blocked,
     cache_events,
     cadence,
+    completion,
     control,
     encoder,
     grammars,
@@ -26,6 +27,7 @@ from . import (
     worker,
 )
 from .config import VllmConfig, read_config
+from .queue import Plan
 from .releases import RELEASES
 from .revision import DOCUMENTED, Revision
 from .state import Grammar, Sequence, State
@@ -203,7 +205,8 @@ class VllmModel(ReferenceModel[State]):
                 plan = grammars.lose_drafts(plan)
         if self.config.drafts and self.revision.drafts_lapse(self.config):
             plan = speculation.lapse(plan)
-        after, seen = scheduler.carry_out(self.config, state, plan, abort_inside, self.revision)
+        after, seen = completion.carry_out(self.config, state, plan, abort_inside, self.revision)
+        seen |= self._fields(after, plan, seen["blocks"])
         if self.config.turn:
             after = in_flight.note_ends(state, after)
         if self.config.holds_prefills:
@@ -213,6 +216,20 @@ class VllmModel(ReferenceModel[State]):
         if reports:
             after, seen = blocked.end_refused(after, seen)
         return worker.add_message(self.config, state, plan, after, seen)
+
+    def _fields(self, state: State, plan: Plan, held: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields that features add to the observation of a step. `held` has the requests
+        that are shown with their blocks."""
+        fields: dict[str, Any] = {}
+        if self.config.more_groups:
+            line = (*state.running, *state.parked, *state.waiting, *state.leaving)
+            shown = [sequence for sequence in line if sequence.id in held]
+            fields["group_blocks"] = {s.id: [[*table] for table in s.tables] for s in shown}
+        if self.config.encodes:
+            fields |= encoder.encoder_fields(plan.encoder, plan.running)
+        if self.config.loads:
+            fields["parked"] = [sequence.id for sequence in state.parked if sequence.blocks]
+        return fields
 
 
 def make_model(revision: str, config: Mapping[str, Any]) -> VllmModel:

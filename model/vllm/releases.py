@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import msgspec
 
-from ..pool import blocks_for, fits, unheld
-from . import cadence, encoder, group_loads
+from ..pool import Pool, blocks_for, fits, unheld
+from . import cadence, encoder, group_loads, kv_cache
 from .config import VllmConfig
 from .queue import Plan
 from .revision import DOCUMENTED, with_fair_share
@@ -166,6 +166,14 @@ def keep_drafts(config: VllmConfig) -> bool:
     return False
 
 
+def free_together(
+    config: VllmConfig, pool: Pool, sequence: Sequence, holders: tuple[Sequence, ...]
+) -> Pool:
+    """Free the blocks of all groups together, those of the last group first (issue 48489)."""
+    free = group_loads.free_together if config.more_groups else kv_cache.free
+    return free(config, pool, sequence, holders)
+
+
 RELEASE_0_25 = replace(
     DOCUMENTED,
     name="0.25",
@@ -173,6 +181,7 @@ RELEASE_0_25 = replace(
     drafts_lapse=keep_drafts,
     stop_before=encoder.stop_early,
     stop_at_split=stop_before_read,
+    free_late=free_together,
 )
 RELEASE_0_30 = replace(RELEASE_0_25, name="0.30", padding=pads_with_head_start)
 RELEASE_0_31 = replace(

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from . import cadence, connector, encoder, mamba
+from . import cadence, connector, encoder, kv_cache, mamba
 from .config import VllmConfig
-from .connector import HasRoom
-from .encoder import StopAtSplit, StopBefore
+from .connector import Free, HasRoom
+from .encoder import Fit, StopAtSplit, StopBefore
 from .mamba import LastStop
 from .queue import Plan
 from .state import Sequence, State
@@ -111,6 +111,8 @@ class Revision:
         drafts_lapse: whether a request that a decision leaves out loses its drafts.
         stop_before: how many tokens to compute before an input that the encoder cannot take.
         stop_at_split: how many tokens to compute so that an input is not split; None if it is not.
+        free_late: the pool without the blocks of a request to which a decision in flight has
+            written after the request ended.
     """
 
     name: str
@@ -126,6 +128,15 @@ class Revision:
     drafts_lapse: Callable[[VllmConfig], bool] = drafts_lapse
     stop_before: StopBefore = encoder.stop_before
     stop_at_split: StopAtSplit = encoder.stop_at_split
+    free_late: Free = kv_cache.free
+
+    def fit(
+        self, config: VllmConfig, plan: Plan, sequence: Sequence, start: int, tokens: int
+    ) -> Fit:
+        """Return how many of `tokens` tokens, from token `start` on, a request with encoder inputs
+        may compute."""
+        stops = self.stop_before, self.stop_at_split
+        return encoder.fit(config, plan.encoder, sequence, start, tokens, plan.running, *stops)
 
 
 DOCUMENTED = Revision("documented")

@@ -1,13 +1,13 @@
-"""One step of vLLM's scheduler: running requests first, then waiting ones, under one budget.
+"""A decision of vLLM's scheduler: running requests first, then waiting ones, under one budget.
 
 Source: cheat-sheet, "schedule() shape", and chunked-prefill chapter, in their order. Prefill and
 decode are not distinguished: the computed tokens of every request catch up with its known ones.
-Every function is pure: it takes a state, and returns a state and the observation of the step.
+Every function is pure: it takes a plan or a state, and returns a new one.
 
 `kv_cache` decides whether a request gets blocks; `queue` decides the order of waiting requests and
-which running request is preempted. Features that the documents only mention have their own modules.
-Every call into such a module is guarded by the feature's switch, so a run without the feature never
-enters it:
+which running request is preempted; `completion` carries a decision out. Features that the documents
+only mention have their own modules. Every call into such a module is guarded by the feature's
+switch, so a run without the feature never enters it:
 
 - `in_flight`: several decisions are computed at once (`config.depth`, `promised` tokens);
 - `speculation`: a drafter proposes tokens (`config.drafts`, `drafted` tokens);
@@ -19,27 +19,16 @@ enters it:
 - `partial_hits`: prefix hits may end inside a block (`config.hits_inside`).
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable
 
-from ..members import changed, find, without
-from ..pool import Pool, free_blocks
-from . import (
-    connector,
-    encoder,
-    in_flight,
-    kv_cache,
-    kv_groups,
-    mamba,
-    partial_hits,
-    queue,
-    speculation,
-)
+from ..members import find, without
+from ..pool import Pool
+from . import connector, encoder, in_flight, kv_cache, kv_groups, mamba, queue, speculation
 from .config import VllmConfig
 from .encoder import Fit
 from .queue import Plan
 from .revision import DOCUMENTED, Revision
-from .state import Coming, Flight, Sequence, State
+from .state import Sequence, State
 
 # Picks the running request of a plan that is to be preempted.
 Victim = Callable[[VllmConfig, Plan], Sequence]
@@ -81,11 +70,9 @@ def advance_running(
         sequence = plan.running[place]
         tokens, fit = clamp(config, behind(config, sequence), plan.budget), None
         if config.caches_states:
-            start, junction = sequence.computed, sequence.junction
-            tokens = mamba.chunk(config, sequence, start, tokens, junction, revision.last_stop)
+            tokens = mamba.next_chunk(config, sequence, tokens, revision.last_stop)
         if sequence.inputs:
-            start, stops = sequence.computed, (revision.stop_before, revision.stop_at_split)
-            fit = encoder.fit(config, plan.encoder, sequence, start, tokens, plan.running, *stops)
+            fit = revision.fit(config, plan, sequence, sequence.computed, tokens)
             tokens, sequence = fit.tokens, fit.sequence
             plan = plan._replace(encoder=fit.plan, running=_put(plan.running, place, sequence))
         if not tokens:  # V1-R06, V1-R33
@@ -135,12 +122,7 @@ def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTE
             if ready is None:
                 continue
             sequence = ready
-        hit: tuple[int, ...] = ()
-        if config.hits_inside and not sequence.blocks:
-            runs = bool(plan.running)
-            hit, sequence = kv_cache.hit_inside(config, plan.pool, sequence, runs)
-        elif not sequence.blocks:
-            hit = kv_cache.prefix_hit(config, plan.pool, sequence)
+        hit, sequence = kv_cache.found(config, plan.pool, sequence, bool(plan.running))
         loaded = connector.offered(config, sequence, hit) if config.loads else 0
         if loaded and not config.loads_in_step:
             after = connector.parked(config, plan, sequence, hit, loaded, revision.has_room)
@@ -160,13 +142,12 @@ def admit_waiting(config: VllmConfig, plan: Plan, revision: Revision = DOCUMENTE
             return plan  # V1-R97
         tokens, fit = clamp(config, uncomputed, plan.budget), None
         if config.caches_states:
-            last, cached = revision.last_stop, len(hit)
-            tokens = mamba.first_chunk(config, plan.pool, sequence, cached, tokens, last)
-            if not tokens or mamba.is_being_computed(config, plan, sequence, cached):
+            last = revision.last_stop
+            tokens = mamba.first_chunk(config, plan, sequence, len(hit), tokens, last)
+            if not tokens:
                 return plan
         if sequence.inputs:
-            stops = revision.stop_before, revision.stop_at_split
-            fit = encoder.fit(config, plan.encoder, sequence, start, tokens, plan.running, *stops)
+            fit = revision.fit(config, plan, sequence, start, tokens)
             if not fit.tokens:
                 continue  # V1-R33
             tokens, sequence = fit.tokens, fit.sequence
@@ -266,168 +247,9 @@ def abort(config: VllmConfig, state: State, request_id: str) -> State:
         aborted=(*state.aborted, request_id),
     )
     if sequence.needs:
-        state = state._replace(
-            outputs=encoder.release_outputs(state.outputs, sequence, state.running)
-        )
+        state = encoder.left(state, sequence)
     return (connector.abort if config.loads else free)(config, state, sequence)
 
 
 def free(config: VllmConfig, state: State, sequence: Sequence) -> State:
     return state._replace(pool=kv_cache.free(config, state.pool, sequence, state.holders))
-
-
-def carry_out(
-    config: VllmConfig,
-    state: State,
-    plan: Plan,
-    abort_inside: tuple[str, ...] = (),
-    revision: Revision = DOCUMENTED,
-) -> tuple[State, dict[str, Any]]:
-    """Count the scheduled tokens as computed (V1CP-R05), and complete the oldest decision."""
-    kind, several, reports = kind_of(plan), config.depth > 1, True
-    if config.hits_inside:
-        plan = plan._replace(pool=partial_hits.copies_made(plan.pool, plan.holders))
-    running = tuple(
-        [
-            sequence._replace(computed=sequence.computed + plan.scheduled.get(sequence.id, 0))
-            for sequence in plan.running
-        ]
-    )
-    flight = tokens_in_flight(running, plan.scheduled)
-    state = state._replace(
-        waiting=plan.waiting,
-        running=in_flight.set_off(config, running, flight) if several else running,
-        pool=plan.pool,
-        in_flight=(*plan.in_flight, flight) if flight else plan.in_flight,
-        parked=plan.parked,
-        leaving=plan.leaving,
-        outputs=plan.encoder.outputs,
-    )
-    for request_id in abort_inside:
-        state = abort(config, state, request_id)
-    places: dict[str, int] = {}
-    if several:
-        reports = in_flight.completes(config, state, bool(flight))
-        state, flight = in_flight.complete_oldest(config, state, bool(flight))
-        places = in_flight.places(config, state, flight)
-    else:
-        state = state._replace(in_flight=())
-    if config.loads and flight:
-        state = connector.finish_write(config, state)
-    failed: dict[str, str] = {}
-    if config.loads_in_step:
-        state, flight, failed = connector.fall_back(config, state, flight, plan.running)
-    state, emitted, finished = complete(config, state, flight, revision)
-    finished |= failed
-    if config.loads and reports:
-        state, failed = connector.fail(config, state)
-        finished |= failed
-        state = connector.count_down(config, state)
-    seen = observe(config, state, kind, plan, emitted, finished)
-    if several:
-        seen["emitted_at"] = {name: places[name] for name in emitted if name in places}
-    return state, seen
-
-
-def tokens_in_flight(computing: Iterable[Sequence], scheduled: Mapping[str, int]) -> Flight:
-    """Return, for each request, the token that the decision will yield, or None if some of the
-    request's known tokens remain uncomputed (V1-R19). Tokens computed beyond the known ones are
-    drafts."""
-    return {
-        sequence.id: Coming(sequence.generated + sequence.promised, -missing, sequence.drafted)
-        if (missing := sequence.num_uncomputed_tokens) <= 0
-        else None
-        for sequence in computing
-        if sequence.id in scheduled
-    }
-
-
-def complete(
-    config: VllmConfig, state: State, flight: Flight, revision: Revision = DOCUMENTED
-) -> tuple[State, dict[str, int], dict[str, str]]:
-    """For each request whose known tokens were all computed, emit the correct drafts and then a new
-    token (V1-I4). Finished requests leave with their last token (ALL-R04)."""
-    emitted: dict[str, int] = {}
-    finished = dict.fromkeys(state.aborted, "aborted")
-    state = state._replace(aborted=())
-    known = {}
-    for request_id, coming in flight.items():
-        if config.encodes:
-            state = encoder.release_passed(config, state, request_id)
-        sequence = find(state.running, request_id) or find(state.waiting, request_id)
-        if sequence is None or coming is None:
-            continue
-        remaining = sequence.output_len - sequence.generated
-        emitted[sequence.id] = 1
-        if sequence.promised:
-            sequence = in_flight.deliver(sequence, coming)
-        if config.drafts:
-            drafts = speculation.proposed(sequence, coming)
-            emitted[sequence.id] = min(1 + speculation.correct_drafts(sequence, drafts), remaining)
-            sequence = speculation.verify(config, sequence, drafts, emitted[sequence.id], flight)
-        else:
-            sequence = sequence._replace(generated=sequence.generated + 1)
-        if revision.publishes(config):
-            sequence, pool = in_flight.publish(config, state.pool, sequence)
-            state = state._replace(pool=pool)
-        known[sequence.id] = sequence
-        if emitted[sequence.id] == remaining:
-            finished[sequence.id] = "eos" if sequence.output_len < sequence.max_tokens else "length"
-            state = state._replace(
-                running=without(state.running, sequence.id),
-                waiting=without(state.waiting, sequence.id),
-            )
-            if sequence.needs:
-                state = state._replace(
-                    outputs=encoder.release_outputs(state.outputs, sequence, state.running)
-                )
-            state = (connector.send_or_free if config.loads else free)(config, state, sequence)
-    running, waiting = changed(state.running, known), changed(state.waiting, known)
-    return state._replace(running=running, waiting=waiting), emitted, finished
-
-
-def kind_of(plan: Plan) -> str:
-    decodes = {sequence.decodes for sequence in plan.running if sequence.id in plan.scheduled}
-    if not decodes:
-        return "idle"
-    if len(decodes) == 2:
-        return "mixed"
-    return "decode" if True in decodes else "prefill"
-
-
-def observe(
-    config: VllmConfig,
-    state: State,
-    kind: str,
-    plan: Plan,
-    emitted: dict[str, int],
-    finished: dict[str, str],
-) -> dict[str, Any]:
-    """Return the step observation, with every field that this model has (ALL-R13)."""
-    waiting = connector.in_line(config, state) if state.parked else state.waiting
-    holders = [
-        sequence for sequence in (*state.running, *waiting) if sequence.computed or sequence.blocks
-    ]
-    seen: dict[str, Any] = {
-        "kind": kind,
-        "scheduled": plan.scheduled,
-        "emitted": emitted,
-        "waiting": [sequence.id for sequence in waiting],
-        "running": [sequence.id for sequence in state.running],
-        "prefilling": [sequence.id for sequence in state.running if not sequence.decodes],
-        "preempted": [*plan.preempted],
-        "finished": finished,
-        "computed": {sequence.id: sequence.computed for sequence in holders},
-        "blocks": {sequence.id: [*sequence.blocks] for sequence in (*holders, *state.leaving)},
-    }
-    if config.more_groups:
-        seen["group_blocks"] = {s.id: [[*t] for t in s.tables] for s in (*holders, *state.leaving)}
-    if config.enable_prefix_caching:
-        seen["prefix_hit"] = {sequence.id: sequence.prefix_hit for sequence in holders}
-    if config.encodes:
-        seen |= encoder.encoder_fields(plan.encoder, plan.running)
-    if config.loads:
-        seen["parked"] = [sequence.id for sequence in state.parked if sequence.blocks]
-    if config.num_blocks is not None:
-        seen["free_blocks"] = free_blocks(state.pool)
-    return seen

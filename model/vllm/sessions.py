@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ..members import changed, without
 from ..scenario import Turn
-from . import grammars, kv_cache, queue, scheduler
+from . import completion, grammars, kv_cache, queue, scheduler
 from .config import VllmConfig
 from .connector import in_line
 from .queue import Plan
@@ -34,7 +34,7 @@ def step(
         waiting=tuple([count_down(sequence) for sequence in state.waiting]),
     )
     before, plan = state, decide(config, state, revision)
-    state, seen = scheduler.carry_out(config, state, plan, abort_inside, revision)
+    state, seen = completion.carry_out(config, state, plan, abort_inside, revision)
     for sequence in (*state.running, *state.waiting):
         if sequence.turns and sequence.generated == sequence.output_len - 1:
             over = end_turn(sequence)

@@ -61,6 +61,16 @@ def correct_drafts(sequence: Sequence, drafts: int) -> int:
     return min(drafts, sequence.accepted[sequence.verified % len(sequence.accepted)])
 
 
+def emit(
+    config: VllmConfig, sequence: Sequence, coming: Coming, flight: Flight, remaining: int
+) -> tuple[Sequence, int]:
+    """Return the request after a decision has verified its drafts, and the number of tokens that it
+    emits. There are at most `remaining` of them."""
+    drafts = proposed(sequence, coming)
+    emitted = min(1 + correct_drafts(sequence, drafts), remaining)
+    return verify(config, sequence, drafts, emitted, flight), emitted
+
+
 def verify(
     config: VllmConfig, sequence: Sequence, drafts: int, emitted: int, flight: Flight
 ) -> Sequence:

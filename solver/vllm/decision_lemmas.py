@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 import z3
 
 from ...model.pool import Pool
-from ...model.vllm import kv_cache, scheduler, worker
+from ...model.vllm import completion, kv_cache, scheduler, worker
 from ...model.vllm.model import VllmModel
 from ...model.vllm.state import Sequence, State
 from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubs
@@ -353,7 +353,7 @@ def _before(decision: Decided, name: str, other: str) -> Any:
 @lemma(
     "A step stays within its budget, and each request that continues has a token to compute "
     "(running and waiting requests).",
-    *("vllm.model.VllmModel.step", "vllm.scheduler.carry_out", "vllm.scheduler.complete"),
+    *("vllm.model.VllmModel.step", "vllm.completion.carry_out", "vllm.completion.complete"),
     name="completion_leaves_next_token_{policy}_{running}_{waiting}",
 )
 def completion_leaves_next_token(policy: str, running: int, waiting: int, more: int) -> list[Any]:
@@ -373,11 +373,11 @@ def completion_leaves_next_token(policy: str, running: int, waiting: int, more: 
             return unchanged(config, state, plan, *others)
 
         def observe(_: Any, after: Any, kind: Any, plan: Any, emitted: Any, finished: Any) -> Any:
-            return {"emitted": emitted, "finished": finished}
+            return {"emitted": emitted, "finished": finished, "blocks": {}}
 
-        unchanged = scheduler.carry_out
+        unchanged = completion.carry_out
         with (
-            stubs(scheduler, carry_out=carry_out, observe=observe, kind_of=lambda _: ""),
+            stubs(completion, carry_out=carry_out, observe=observe, kind_of=lambda _: ""),
             stubs(worker, add_message=lambda config, state, plan, after, seen: (after, seen)),
         ):
             inside: Any = Reported(run, ABORTS, Name("0"))

@@ -21,6 +21,7 @@ from . import (
     cadence,
     encoder,
     given_back,
+    given_back_in_groups,
     groups,
     in_flight,
     kept_in_groups,
@@ -224,7 +225,9 @@ class VllmFeatures(Features):
         return speculation.slots(config, covered)
 
     def reset(self, history: RunHistory[Any]) -> None:
-        history.system_state = state_of(history)._replace(was_reset=True, kept={}, given_back={})
+        history.system_state = state_of(history)._replace(
+            was_reset=True, kept={}, given_back={}, returned={}
+        )
         for account in history.requests.values():
             of(account).since_reset = 0
 
@@ -254,6 +257,9 @@ class VllmFeatures(Features):
             still = given_back.after(history, step, state_of(history).given_back)
             if still is not state_of(history).given_back:
                 history.system_state = state_of(history)._replace(given_back=still)
+        if given_back_in_groups.are_followed(config):
+            returned = given_back_in_groups.after(history, step, state_of(history).returned)
+            history.system_state = state_of(history)._replace(returned=returned)
         if step.sent is not None:
             holds = worker_after(history, step)
             if step.sent.drafts is not None and step.sent.computed:

@@ -37,6 +37,18 @@ NOTHING = Coming()
 # Maps each block that a request gave back to the request, the step in which it did so, and the
 # index of the block in the request's block table.
 GivenBack: TypeAlias = Mapping[int, tuple[str, int, int]]
+
+
+class Returned(NamedTuple):
+    """A block that a request gave back in a step, in a group of the KV cache. `can_be_found` says
+    whether the prefix cache could certainly find it then."""
+
+    request: str
+    step: int
+    group: int
+    can_be_found: bool
+
+
 # A decision in flight: for each request, the token that it will yield, or None.
 Flight = dict[str, Coming | None]
 
@@ -75,6 +87,7 @@ class VllmState(NamedTuple):
         kept: with several groups of the KV cache, the blocks that are still in the pool.
         given_back: the blocks of full attention that requests have given back and that are still
             in the pool.
+        returned: the same in every group, if there are several.
         proposed: the requests of the last message to the worker, if it shows drafts.
         ended: how many requests had ended before the last step, if running requests must rest.
     """
@@ -90,6 +103,7 @@ class VllmState(NamedTuple):
     routing: Routing = Routing()
     kept: Kept = {}  # noqa: RUF012 (a Mapping)
     given_back: GivenBack = {}  # noqa: RUF012 (a Mapping)
+    returned: Mapping[int, Returned] = {}
     proposed: Collection[str] = ()
     ended: int = 0
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence as Listed
 from typing import Any
 
 from schedproof.model.pool import Pool
-from schedproof.model.vllm import scheduler
+from schedproof.model.vllm import completion, scheduler
 from schedproof.model.vllm.config import VllmConfig
 from schedproof.model.vllm.state import Sequence, State
 
@@ -45,4 +45,4 @@ def stepped(
     config: VllmConfig, state: State, inside: tuple[str, ...] = ()
 ) -> tuple[State, dict[str, Any]]:
     """The state after a step, and what the step shows."""
-    return scheduler.carry_out(config, state, scheduler.schedule(config, state), inside)
+    return completion.carry_out(config, state, scheduler.schedule(config, state), inside)

@@ -6,7 +6,7 @@ from schedproof.model.errors import InputError
 from schedproof.model.pool import Pool
 from schedproof.model.scenario import Request
 from schedproof.model.target import ModelTarget
-from schedproof.model.vllm import in_flight, scheduler
+from schedproof.model.vllm import completion, in_flight, scheduler
 from schedproof.model.vllm.config import read_config
 from schedproof.model.vllm.model import make_model
 from schedproof.model.vllm.speculation import most_slots, verify
@@ -187,7 +187,7 @@ def test_a_token_is_promised_of_what_computes_all_that_is_known():
     ahead = decoding("ahead", 6, promised=1)._replace(computed=8)
     state = State(running=(chunk, last, ahead))
     scheduled = {"chunk": 4, "last": 4, "ahead": 1}
-    flight = scheduler.tokens_in_flight(state.running, scheduled)
+    flight = completion.tokens_in_flight(state.running, scheduled)
     assert flight == {"chunk": None, "last": Coming(0), "ahead": Coming(ahead.generated + 1)}
     after = in_flight.set_off(of(**AHEAD), state.running, flight)
     assert [sequence.promised for sequence in after] == [0, 1, 2]

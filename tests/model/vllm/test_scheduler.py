@@ -3,7 +3,7 @@
 import pytest
 
 from schedproof.model.pool import Pool
-from schedproof.model.vllm import scheduler
+from schedproof.model.vllm import completion, scheduler
 from schedproof.model.vllm.state import Coming, State
 
 from .build import config, decoding, ids, pool, stepped, waiting
@@ -366,7 +366,7 @@ def completed(state, *scheduled):
         for name in scheduled
         if name in running and running[name].num_uncomputed_tokens == 0
     }
-    return scheduler.complete(config(), state, {**dict.fromkeys(scheduled), **coming})
+    return completion.complete(config(), state, {**dict.fromkeys(scheduled), **coming})
 
 
 def test_whoever_has_caught_up_emits_a_token():

@@ -8,7 +8,7 @@ from schedproof.tests.mutants.faults import MODEL, Edit
 from schedproof.tests.mutants.planting import imported_anew
 
 SCHEDULER, CACHE, POOL = "vllm/scheduler.py", "vllm/kv_cache.py", "pool.py"
-QUEUES, MODEL_OF = "vllm/queue.py", "vllm/model.py"
+QUEUES, MODEL_OF, COMPLETION = "vllm/queue.py", "vllm/model.py", "vllm/completion.py"
 
 
 def status_of(rule, name, edit):
@@ -123,8 +123,8 @@ DECISIONS = {
     "nothing with two cached blocks is admitted": (
         "code_admits_first_in_line_1",
         after(
-            "            hit = kv_cache.prefix_hit(config, plan.pool, sequence)\n",
-            "            if len(hit) == 2:\n                return plan\n",
+            "kv_cache.found(config, plan.pool, sequence, bool(plan.running))\n",
+            "        if len(hit) == 2:\n            return plan\n",
         ),
     ),
     "a lone request never computes": ("decision_keeps_first_fcfs_1_0", LONE),
@@ -267,7 +267,7 @@ REPORTS = "        aborted=(*state.aborted, request_id),\n"
         (
             "completion_leaves_next_token_fcfs_2_0",
             Edit(
-                SCHEDULER,
+                COMPLETION,
                 "    running, waiting = changed(state.running, known), ",
                 "    running, waiting = changed(state.running, known)[::-1], ",
             ),
