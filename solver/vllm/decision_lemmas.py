@@ -18,7 +18,7 @@ from ...model.pool import Pool
 from ...model.vllm import completion, kv_cache, scheduler, worker
 from ...model.vllm.model import VllmModel
 from ...model.vllm.state import Sequence, State
-from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubs
+from ..smt.execution import SymbolicRun, UndecidedError, bare, holds_on, paths, stubs
 from ..smt.ids import Name, plain_id
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
@@ -108,8 +108,10 @@ class Result(NamedTuple):
         hits: the cached tokens that each waiting request finds.
         turns: the budget that is left when a request's turn comes: the whole budget without the
             shares that were given before, and not given back.
-        asks_rightly: whether admission is always told whether another request runs, and each
-            preemption follows a refusal of blocks.
+        asked_for: the tokens for which each scheduled request got blocks.
+        asks_rightly: whether the pool is always asked about a request of the state, admission is
+            told the request's hit and whether another request runs, and each preemption follows a
+            refusal of blocks.
     """
 
     scheduled: dict[str, Any]
@@ -119,6 +121,7 @@ class Result(NamedTuple):
     preempted: list[str]
     hits: dict[str, Any]
     turns: dict[str, Any]
+    asked_for: dict[str, Any]
     asks_rightly: bool
 
 
@@ -158,15 +161,22 @@ def run_decision(policy: Any, running: int, waiting: int, whole: Any = None) -> 
         shares: dict[str, Any] = {}
         turns: dict[str, Any] = {}
         rightly, refused = [True], list[str]()
+        found_by: dict[str, Any] = {}
 
         def says(what: str, fact: Any = True) -> bool:
             questions.append(1)
             return run.answer(z3.And(z3.Bool(f"{what} {len(questions)}"), fact))
 
+        def ours(given: Any) -> None:
+            if given is not config:
+                raise UndecidedError("asks with another configuration")
+
         def begins(request: Any) -> None:
+            rightly.append(any(request is known for known in in_run))
             turns.setdefault(request.id, budget - sum(shares.values()))
 
-        def grow(_: Any, pool: Any, request: Any, tokens: Any) -> Any:
+        def grow(given: Any, pool: Any, request: Any, tokens: Any) -> Any:
+            ours(given)
             begins(request)
             if not (pool == 1 or says("room")):
                 refused.append(plain_id(request.id))
@@ -174,15 +184,18 @@ def run_decision(policy: Any, running: int, waiting: int, whole: Any = None) -> 
             shares[request.id] = bare(tokens)
             return request, pool
 
-        def hit(_: Any, pool: Any, request: Any) -> tuple[int, ...]:
+        def hit(given: Any, pool: Any, request: Any) -> tuple[int, ...]:
+            ours(given)
             known = bare(request.num_tokens)
             found = (1,) if says("hit", block < known) else ()
             hits[request.id] = block * len(found)
+            found_by[request.id] = found
             return found
 
-        def admit(_: Any, pool: Any, request: Any, found: Any, tokens: Any, beside: Any) -> Any:
+        def admit(given: Any, pool: Any, request: Any, found: Any, tokens: Any, beside: Any) -> Any:
+            ours(given)
             begins(request)
-            rightly.append(bool(beside) == (pool > 0))
+            rightly.append(bool(beside) == (pool > 0) and found == found_by[request.id])
             if beside and not says("room"):
                 return None
             shares[request.id] = bare(tokens)
@@ -194,10 +207,12 @@ def run_decision(policy: Any, running: int, waiting: int, whole: Any = None) -> 
             refused.clear()
             return pool - 1
 
-        def clamp(_: Any, uncomputed: Any, left: Any) -> Any:
+        def clamp(given: Any, uncomputed: Any, left: Any) -> Any:
+            ours(given)
             return run.number(symbols.clamp(bare(uncomputed), threshold, bare(left)))
 
-        def capped(_: Any, uncomputed: Any) -> Any:
+        def capped(given: Any, uncomputed: Any) -> Any:
+            ours(given)
             return run.number(symbols.capped(bare(uncomputed), threshold))
 
         state = State(
@@ -223,6 +238,7 @@ def run_decision(policy: Any, running: int, waiting: int, whole: Any = None) -> 
                 [plain_id(name) for name in plan.preempted],
                 {plain_id(name): hit for name, hit in hits.items()},
                 {plain_id(name): turn for name, turn in turns.items()},
+                {plain_id(name): share for name, share in shares.items()},
                 all(rightly),
             )
 
@@ -261,11 +277,14 @@ def step_keeps_budget(policy: str, running: int, waiting: int, more: int) -> lis
             behind = decision.requests[int(name)].behind - plan.hits.get(name, 0)
             cap = symbols.capped(behind, decision.threshold)
             claims.append(z3.BoolVal(name in plan.turns))
+            claims.append(plan.asked_for.get(name, 0) == share)
             left = plan.turns.get(name, decision.budget)
             claims += [share >= 1, share == symbols.clamp(behind, decision.threshold, left)]
             if name not in decision.ran:
                 claims.append(z3.Or(decision.chunks, share == cap))
         claims.append(z3.BoolVal(plan.scheduled.keys() <= {*plan.running}))
+        claims.append(z3.BoolVal(plan.scheduled.keys() == plan.asked_for.keys()))
+        claims.append(z3.BoolVal(plan.asks_rightly))
         for name in {*plan.running} - plan.scheduled.keys():
             # It was running before, and the decision ended before its turn: the budget was used up,
             # or a request was preempted.

@@ -45,7 +45,16 @@ WHOLE_BLOCKS = (
 )
 LOOKS_UP = "    hit = cached_blocks(pool, sequence.known, sequence.num_tokens, config.block_size"
 
+ADMITTED = "admit(config, plan.pool, sequence, hit, loaded + tokens"
 SHARES = {
+    "a newcomer forgets its hit": (
+        "step_keeps_budget_fcfs_0_1",
+        Edit(SCHEDULER, ADMITTED, ADMITTED.replace("hit, ", "(), ")),
+    ),
+    "blocks for a token less": (
+        "step_keeps_budget_fcfs_0_1",
+        Edit(SCHEDULER, ADMITTED, f"{ADMITTED} - (tokens > 1)"),
+    ),
     "a running request computes a token less": (
         "step_keeps_budget_fcfs_1_0",
         after(CLAMPS, "        if tokens > 1:\n            tokens -= 1\n"),
@@ -280,3 +289,12 @@ REPORTS = "        aborted=(*state.aborted, request_id),\n"
 )
 def test_an_arrival_an_abort_or_a_completion_that_changes_the_queues_is_refuted(lemma, fault):
     assert is_refuted("V1CP-R12", lemma, fault)
+
+
+def test_a_threshold_that_newcomers_ignore_is_not_proven():
+    ignores = CLAMPS_FIRST.replace(
+        "clamp(config",
+        'clamp(__import__("msgspec").structs.replace(config, long_prefill_token_threshold=0)',
+    )
+    fault = Edit(SCHEDULER, CLAMPS_FIRST, ignores)
+    assert status_of("V1-R04", "step_keeps_budget_fcfs_0_1", fault) == "unknown"
