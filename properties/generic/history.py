@@ -33,7 +33,9 @@ class GenericFeatures(VllmFeatures):
     """The features of any scheduler. Where a scheduler keeps cached tokens is unknown."""
 
     request_history = GenericRequestHistory
-    caches_output = False
+
+    def caches_output(self, revision: str) -> bool:
+        return False
 
     def group_pools(self, config: Mapping[str, Any]) -> tuple[int, ...]:
         return tuple([group["num_blocks"] for group in config.get("kv_groups", ())[1:]])

@@ -28,16 +28,18 @@ class Features:
     Attributes:
         request_history: the class that follows one request.
         never_preempts: True if no request ever loses computed tokens.
-        caches_output: True if a document says that blocks of generated tokens are cached like those
-            of a prompt.
     """
 
     request_history: type[RequestHistory] = RequestHistory
     never_preempts = False
-    caches_output = False
 
     def initial(self) -> Any:
         return None
+
+    def caches_output(self, revision: str) -> bool:
+        """Return whether blocks of generated tokens are cached like those of a prompt. A document
+        of the revision must say so."""
+        return False
 
     # Requests
 

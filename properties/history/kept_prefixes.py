@@ -59,7 +59,7 @@ class KeptPrefixes:
         unseen = self._something_unseen(history, step, but=request.id)
         still = _cannot_be_unseen(history, step) if unseen else self.holds.keys()
         still = still if among is None else still & among
-        outputs = history.features.caches_output
+        outputs = _caches_output(history)
         own = known_tokens(request) if outputs else request.content
         most = request.num_tokens - 1 if outputs else min(request.prompt, request.num_tokens - 1)
         longest = 0
@@ -111,7 +111,7 @@ class KeptPrefixes:
                 end = (place + 1) * self.block_size
                 filled = of_partition(request, prefix(content, end))
                 # If a copy was handed out in this step, the index may have lost both.
-                may_be_hit = end <= request.prompt or history.features.caches_output
+                may_be_hit = end <= request.prompt or _caches_output(history)
                 is_sure = may_be_hit and filled not in self._lost
                 if doubtful or place >= len(table):
                     self.places.setdefault(filled, {})[NOT_SHOWN] = MAYBE_GONE
@@ -164,7 +164,7 @@ class KeptPrefixes:
             if end <= request.prompt:
                 continue  # a decision fills it
             filled = of_partition(request, prefix(content, end))
-            is_sure = history.features.caches_output and filled not in self._lost
+            is_sure = _caches_output(history) and filled not in self._lost
             self._publish(table[place], filled, SURE if is_sure else INTACT)
 
     @staticmethod
@@ -267,6 +267,10 @@ def of_partition(request: RequestHistory, content: Content) -> Content:
     if request.partition == (None, None):
         return content
     return ((f"partition {request.partition}", 1), *content)
+
+
+def _caches_output(history: Run) -> bool:
+    return bool(history.features.caches_output(history.revision))
 
 
 def _before(history: Run) -> Mapping[str, Any]:

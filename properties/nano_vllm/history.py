@@ -10,7 +10,8 @@ from ..history.features import Features
 class NanoFeatures(Features):
     """The cache keeps blocks of generated tokens, too."""
 
-    caches_output = True
+    def caches_output(self, revision: str) -> bool:
+        return True
 
 
 FEATURES = NanoFeatures()

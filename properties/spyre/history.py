@@ -39,7 +39,9 @@ class SpyreFeatures(Features):
 
     request_history = SpyreRequestHistory
     never_preempts = True
-    caches_output = True
+
+    def caches_output(self, revision: str) -> bool:
+        return True
 
     def may_forget(self, config: Mapping[str, Any]) -> bool:
         """Return True: the prefix cache finds only tokens that blocks still hold."""

@@ -64,7 +64,7 @@ ALLOWED = {
         "vllm",
         [
             (
-                "vllm/scheduler.py",
+                "vllm/completion.py",
                 "        remaining = sequence.output_len - sequence.generated\n",
                 "        if config.depth > 1 and not sequence.promised:\n            continue\n"
                 "        remaining = sequence.output_len - sequence.generated\n",

@@ -52,7 +52,11 @@ class VllmFeatures(Features):
     """Adds connectors, drafts, steps in flight and encoders."""
 
     request_history = VllmRequestHistory
-    caches_output = True
+
+    def caches_output(self, revision: str) -> bool:
+        """Return whether this is a release: according to the chapter, generated tokens cannot be
+        cached."""
+        return revision != "documented"
 
     def initial(self) -> VllmState:
         return VllmState()
