@@ -30,7 +30,15 @@ from ...model.spyre.model import REVISIONS, SpyreModel
 from ...model.spyre.revision import Revision
 from ...model.spyre.sound import SOUND
 from ...model.spyre.state import Sequence, State
-from ..smt.execution import SymbolicLength, SymbolicRun, bare, holds_on, paths, stubs
+from ..smt.execution import (
+    SymbolicLength,
+    SymbolicRun,
+    UndecidedError,
+    bare,
+    holds_on,
+    paths,
+    stubs,
+)
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from ..smt.on_symbols import on_symbols
@@ -41,6 +49,7 @@ from .symbolic_state import SymbolicConfig, any_rest
 BLOCK, CHUNK_BLOCKS = 64, 8  # tokens and blocks, if the lemmas are about any size
 HIT_BLOCKS = 3  # the most blocks of a hit with which `blocks.admit` is run
 HUGE = 10**9  # a limit that no lemma here reaches
+LENGTHS = ("prompt", "max_tokens", "output_len", "prefix_hit")  # a chunk changes none of these
 
 
 def chunks(block: int | None) -> list[Obligation]:
@@ -208,16 +217,20 @@ def step_runs_planned_chunk(block: int, name: str, more: int) -> list[Any]:
             prefix_hit=hit,
         )
         started, covered, observed = request, list[Any](), list[Any]()
+        config = any_switches(run, block)
 
-        def hold(_: Any, holder: Any, tokens: Any, pool: Any) -> Any:
+        def hold(given: Any, holder: Any, tokens: Any, pool: Any) -> Any:
+            must_be(given, config)
             if holder.id == "0":
                 covered.append(bare(tokens))
             return holder, pool
 
-        def admit(config: Any, state: State, newcomer: Sequence) -> Any:
+        def admit(given: Any, state: State, newcomer: Sequence) -> Any:
+            must_be(given, config)
             return started if newcomer.id == "0" else newcomer, state.pool
 
-        def prefix_hit(config: Any, state: State, newcomer: Sequence) -> SymbolicLength:
+        def prefix_hit(given: Any, state: State, newcomer: Sequence) -> SymbolicLength:
+            must_be(given, config)
             return SymbolicLength(run.number(cached if newcomer.id == "0" else z3.IntVal(0)))
 
         if starts := run.answer(first):
@@ -231,7 +244,7 @@ def step_runs_planned_chunk(block: int, name: str, more: int) -> list[Any]:
             stubs(scheduler, observe=lambda *seen: observed.append(seen)),
             any_constraints(run, revision) as constrained,
         ):
-            after, _ = scheduler.step(any_switches(run, block), constrained, state, inside)
+            after, _ = scheduler.step(config, constrained, state, inside)
         [(*_, computed, _, _)] = observed
         if "0" not in computed.scheduled:
             queues = [*after.waiting, *after.running, *after.paused]
@@ -252,15 +265,24 @@ def step_runs_planned_chunk(block: int, name: str, more: int) -> list[Any]:
     def follows(result: Any) -> Any:
         if isinstance(result, bool):
             return z3.BoolVal(result)
-        [tokens, pad], kept, covered = result
+        [computed, pad], kept, covered = result
         if len(covered) != 1:
             return z3.BoolVal(False)
         left = z3.And(emits == 1, ends == 1)
+        whole = (plan.prompt, tokens, ends, hit)
         stays = [
-            z3.And(bare(each.computed) == counted, bare(each.generated) == emits, z3.Not(left))
+            z3.And(
+                *(bare(each.computed) == counted, bare(each.generated) == emits, z3.Not(left)),
+                *(
+                    bare(getattr(each, name)) == own
+                    for name, own in zip(LENGTHS, whole, strict=True)
+                ),
+            )
             for each in kept
         ]
-        return z3.And(tokens == share, pad == plan.padding, covered[0] == held, *(stays or [left]))
+        return z3.And(
+            computed == share, pad == plan.padding, covered[0] == held, *(stays or [left])
+        )
 
     return holds_on(numbers, paths(numbers, code, quick=True), follows)
 
@@ -273,6 +295,12 @@ def any_switches(
     names = ("max_num_seqs", "max_model_len", "max_batch_tkv")
     limits = {name: run.number(z3.Int(name)) for name in names} | keys
     return SymbolicConfig(run, config_of(block, chunk_blocks, **limits), z3.Int("num_blocks"))
+
+
+def must_be(given: Any, config: Any) -> None:
+    """Raise UndecidedError if the code passes a configuration on that is not the given one."""
+    if given is not config:
+        raise UndecidedError("asks about another configuration")
 
 
 @contextmanager
@@ -429,16 +457,17 @@ def step_obeys_length_constraint(block: int, unasked: int) -> list[Any]:
         newcomer = newcomer._replace(computed=run.number(done * block))
         members = tuple(joined.members(run)[: 2 if run.answer(z3.Bool("two")) else 1])
         behind = (make_request(run, "behind"),) if run.answer(z3.Bool("another waits")) else ()
-        waits, accepted = run.answer(done == 0), list[Any]()
+        config, accepted = any_switches(run, block), list[Any]()
+        waits = run.answer(done == 0)
         state = State(
             waiting=(newcomer, *behind) if waits else behind,
             running=members if waits else (*members, newcomer),
             **any_rest(run),
         )
 
-        def fits(config: Any, current: Any, decoding: Any, joining: Any) -> bool:
-            given = (*decoding, joining)
-            asked = len(given) == len(members) + 1 and all(map(is_, given, (*members, newcomer)))
+        def fits(given: Any, current: Any, decoding: Any, joining: Any) -> bool:
+            batch, whole = (*decoding, joining), (*members, newcomer)
+            asked = given is config and len(batch) == len(whole) and all(map(is_, batch, whole))
             answer = z3.Bool(f"fits length {len(accepted)}")
             accepted.append(z3.And(answer, asked, bare(current) == tkv))
             return run.answer(answer)
@@ -450,7 +479,7 @@ def step_obeys_length_constraint(block: int, unasked: int) -> list[Any]:
             stubs(documented, max_tkv=partial(_tkv_of, run, tkv, members)),
         ):
             revision = replace(constrained, fits_model_length=fits)
-            _, decision = revision.decide(any_switches(run, block), revision, state)
+            _, decision = revision.decide(config, revision, state)
         ours = any(member.id == "new" for member in decision.members)
         chosen = decision.kind == "prefill" and ours
         end = documented.next_chunk(newcomer.prompt, newcomer.computed, CHUNK_BLOCKS * block, block)

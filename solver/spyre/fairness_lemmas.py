@@ -9,6 +9,7 @@ may wait. The rest of the state and of the configuration may be anything.
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from operator import is_
 from typing import Any, NamedTuple
 
@@ -23,8 +24,10 @@ from ...model.spyre.state import Sequence, State
 from ..smt.execution import SymbolicRun, holds_on, paths, stubs
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
-from ..smt.terms import boolean
-from .code_lemmas import BLOCK, any_constraints, any_switches, config_of, make_request
+from ..smt.terms import all_of, any_of, boolean
+from .code_lemmas import BLOCK, any_constraints, any_switches, config_of, make_request, must_be
+from .pausing_lemmas import FairnessRank
+from .pausing_lemmas import before as ahead
 from .symbolic_admission import length
 from .symbolic_state import any_rest
 
@@ -63,24 +66,31 @@ def obligations(block: int | None = None) -> list[Obligation]:
     ]
 
 
-def _any_limit(run: SymbolicRun, lone_exceeds: int) -> Callable[[Any, Any], bool]:
+Asked = list[tuple[set[str], Any]]  # the ids of each batch that is compared, and the answer
+
+
+def _any_limit(
+    run: SymbolicRun, config: Any, asked: Asked, lone_exceeds: int
+) -> Callable[[Any, Any], bool]:
     """Return a replacement for the check of the limit: any batch may or may not exceed the limit,
     but a request that is alone does so only with `lone_exceeds`."""
-    calls: list[int] = []
 
-    def fits(_: Any, batch: Any) -> bool:
-        calls.append(1)
+    def fits(given: Any, batch: Any) -> bool:
+        must_be(given, config)
+        answer = z3.Bool(f"fits {len(asked)}")
         if len(batch) == 1 and not lone_exceeds:
-            return True
-        return run.answer(z3.Bool(f"fits {len(calls)}"))
+            answer = z3.BoolVal(True)
+        asked.append(({request.id for request in batch}, answer))
+        return run.answer(answer)
 
     return fits
 
 
 @lemma(
-    "The first request in fairness order decodes. Paused requests stay ahead of those behind "
-    "them, and decoding requests fall behind all paused ones. A prefill step leaves both as they "
-    "were (decoding: {decoding}, paused: {paused}; {priority.outputs} outputs first).",
+    "Requests are considered in fairness order. Each decodes if it fits with those kept so far, so "
+    "the first one does. Paused requests stay ahead of those behind them, and decoding requests "
+    "fall behind all paused ones. A prefill step leaves both as they were (decoding: {decoding}, "
+    "paused: {paused}; {priority.outputs} outputs first).",
     *STEP,
     "spyre.release_2_5_2.settled",
     name="step_keeps_fair_order_{decoding}_{paused}{priority.ending}",
@@ -103,6 +113,9 @@ def step_keeps_fair_order(
     numbers.facts += [step == 0 for step in steps[:decoding]]
     numbers.facts += [step >= 1 for step in steps[decoding:]]
     numbers.facts.append(boolean("long outputs first") == (priority is LONG))
+    # Of equal requests, a paused one goes before a decoding one.
+    places = [z3.IntVal(n + count * (n < decoding)) for n in range(count)]
+    ranks = list(map(FairnessRank, steps, generated, places))
 
     def code(run: SymbolicRun) -> Any:
         config = any_switches(run, block)
@@ -121,6 +134,7 @@ def step_keeps_fair_order(
         )
         ongoing = make_request(run, "ongoing", prompt=rest + 1, computed=1, blocks=(1,))
         prefills, decodes = run.answer(z3.Bool("prefills")), requests[:decoding]
+        asked = Asked()
         waits = make_request(run, "waits") if run.answer(z3.Bool("another waits")) else None
         state = State(
             waiting=(waits,) if waits else (),
@@ -131,7 +145,7 @@ def step_keeps_fair_order(
         with (
             any_constraints(run, REVISIONS["2.5.2"]) as revision,
             stubs(documented, max_tkv=lambda *_: 1, written=lambda *_: []),
-            stubs(release_2_5_2, fits_limit=_any_limit(run, lone_exceeds)),
+            stubs(release_2_5_2, fits_limit=_any_limit(run, config, asked, lone_exceeds)),
             stubs(
                 pool_of,
                 prefix_hit=lambda *_: (),
@@ -145,20 +159,36 @@ def step_keeps_fair_order(
             before = [request.id for request in release_2_5_2.fairness_order(config, state)]
             order = [request.id for request in release_2_5_2.fairness_order(config, after)]
         chosen = [member.id for member in decision.members]
-        return before, chosen, [request.id for request in after.paused], order
+        return before, chosen, [request.id for request in after.paused], order, asked
 
     def fair(result: Any) -> Any:
         if isinstance(result, bool):
             return z3.BoolVal(result)
-        before, chosen, still, order = result
+        before, chosen, still, order, asked = result
         ok = before[0] in chosen and {*chosen, *still} == {*before}
         for name in still:
             behind = [other for other in before[before.index(name) + 1 :] if other in order]
             behind += [other for other in chosen if other in order]
             ok = ok and all(order.index(name) < order.index(other) for other in behind)
-        return z3.BoolVal(ok)
+        ordered = [ranks[int(name)] for name in before]
+        return all_of(
+            ok,
+            *(ahead(first, then, priority is LONG) for first, then in pairwise(ordered)),
+            _stays_if_it_fits(before, {*chosen}, asked),
+        )
 
     return holds_on(numbers, paths(numbers, code), fair)
+
+
+def _stays_if_it_fits(ordered: list[str], kept: set[str], asked: Asked) -> Any:
+    """Return whether the kept requests were compared with the limit together, and fit, and each
+    other request was compared together with those that are ahead of it and kept, and did not."""
+    claims = [any_of(not kept, *(fits for batch, fits in asked if batch == kept))]
+    for at, name in enumerate(ordered):
+        if name not in kept:
+            tried = kept & {*ordered[:at]} | {name}
+            claims.append(any_of([z3.Not(fits) for batch, fits in asked if batch == tried]))
+    return all_of(claims)
 
 
 def _stay(requests: tuple[Sequence, ...], after: State) -> bool:

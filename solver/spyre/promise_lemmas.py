@@ -64,6 +64,7 @@ def obligations(block: int | None = None) -> list[Obligation]:
         lemmas.append(replace(aborted, code=("spyre.scheduler.abort", lost[name])))
         summed = code_adds_each_promise(size, name)
         lemmas.append(replace(summed, code=("spyre.blocks.reserved", code)))
+        lemmas.append(shortage_of_blocks_ends_search(size, name))
         lemmas.append(requests_that_end_together_keep_promises_covered(size, name))
     return lemmas
 
@@ -366,3 +367,39 @@ def requests_that_end_together_keep_promises_covered(block: int, name: str, more
 
     claim = _promises_covered(numbers, block, last_token, holders)
     return holds_on(numbers, paths(numbers, code), claim)
+
+
+@lemma(
+    "No request starts if the pool has no room for it, or for one ahead of it in line (revision "
+    "{name}).",
+    name="shortage_of_blocks_ends_search_{name}",
+)
+def shortage_of_blocks_ends_search(block: int, name: str, ignored: int) -> list[Any]:
+    """Claim this for `Revision.candidate` with two waiting requests, one of which may be chosen,
+    and one that may decode. With `ignored` set to 1, this is the lemma's guard, a variant that must
+    fail: the pool may have no room for the first."""
+    numbers, revision = Numbers(), REVISIONS[name]
+
+    def code(run: SymbolicRun) -> Any:
+        config, asked = any_switches(run, block, FEW_BLOCKS), dict[str, Any]()
+
+        def has_room(given: Any, _: Any, of: State, newcomer: Sequence) -> bool:
+            asked[newcomer.id] = z3.And(z3.Bool(f"room {newcomer.id}"), given is config)
+            return run.answer(z3.Bool(f"room {newcomer.id}"))
+
+        waiting = tuple(make_request(run, number) for number in ("0", "1"))
+        member = make_request(run, "2", computed=1, generated=1)
+        decodes = (member,) if run.answer(z3.Bool("another decodes")) else ()
+        state = State(waiting, decodes, **any_rest(run))
+        may = stubs(
+            documented, may_prefill=lambda *of: run.answer(z3.Bool(f"may prefill {of[-1].id}"))
+        )
+        with may:
+            checked = replace(revision, fits_pool=has_room)
+            chosen = revision.candidate(config, checked, state)
+        if chosen is None:
+            return z3.BoolVal(not ignored)
+        ahead = waiting[: 1 + waiting.index(chosen)]
+        return z3.And([asked.get(request.id, z3.BoolVal(False)) for request in ahead])
+
+    return holds_on(numbers, paths(numbers, code), lambda claim: claim)

@@ -27,6 +27,11 @@ SHORTER = "        end = min(end, request.computed + block)\n"
 PREFILLS = "            prefilling.append(request)\n"
 EMITTED = "    state = replace(state, running=tuple(running), aborted=())\n"
 ASKED = "    if not revision.fits_model_length(config, tkv, decoding, newcomer):\n"
+OUTPUTS = "request.generated, reverse=config.long_output_priority)\n"
+NO_ROOM = "        if not revision.fits_pool(config, revision, state, newcomer):\n"
+SHORT = f"{NO_ROOM}            return None\n"
+FITS = "        if fits([*kept, request]):\n"
+COUNTED = "    computed = replace(request, computed=counted)\n"
 PAUSES = "    state = pause_and_resume(config, state)\n"
 MAY = "    if state.paused or must_interleave(config, state):\n"
 COMPUTED = "    after = after_forward(state, waiting, running, True, tkv, pool)\n"
@@ -109,6 +114,20 @@ FAULTS = {
         PAUSES,
         f"    if not (state.paused and state.waiting and state.running):\n    {PAUSES}",
     ),
+    "the wrong outputs go first": (
+        "SPY-R51",
+        {"step_keeps_fair_order_2_0", "step_keeps_fair_order_2_0_long"},
+        "spyre/release_2_5_2.py",
+        OUTPUTS,
+        OUTPUTS.replace("=config", "=not config"),
+    ),
+    "after the first request that does not fit, none decodes": (
+        "SPY-R51",
+        {"step_keeps_fair_order_3_0"},
+        "spyre/release_2_5_2.py",
+        FITS,
+        FITS.replace("if", "if not paused and"),
+    ),
     "with a bounded pool, the request paused longest comes last": (
         "SPY-R51",
         {"step_keeps_fair_order_1_1"},
@@ -158,6 +177,13 @@ FAULTS = {
         "spyre/blocks.py",
         NO_POOL,
         NO_POOL.replace("is None", "is None or config.max_num_seqs < 8"),
+    ),
+    "a later request starts if the pool has no room for the first": (
+        "SPY-R50",
+        {"shortage_of_blocks_ends_search_2.5.2"},
+        "spyre/release_2_5_2.py",
+        SHORT,
+        SHORT.replace("return None", "continue"),
     ),
     "only the promise to the last request counts": (
         "SPY-R50",
@@ -227,6 +253,14 @@ FAULTS = {
         "spyre/forward.py",
         CHUNK,
         f"{CHUNK}    if config.num_blocks is not None:\n        chunk = block\n",
+    ),
+    "a chunk cuts the prompt": (
+        "SPY-R18",
+        {"step_runs_planned_chunk_sound"},
+        "spyre/forward.py",
+        COUNTED,
+        f"{COUNTED}    if counted < request.prompt:\n"
+        "        computed = replace(computed, prompt=request.prompt - 1)\n",
     ),
     "in a step that reports an abort, a chunk is one block": (
         "SPY-R18",
