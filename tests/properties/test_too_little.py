@@ -95,9 +95,14 @@ def test_generated_tokens_must_be_found_too(system, rule, file):
     assert broken(system, rule, file, "does not cache generated tokens") == ({rule}, set())
 
 
+def test_a_needless_wait_in_a_step_in_which_a_request_ends_is_named():
+    does = "no request joins in a step in which another one ends"
+    assert broken("vllm", "V1-R07", "v_wait_at_end.json", does) == ({"V1-R07"}, set())
+
+
 def test_an_encoder_without_inputs_does_not_excuse_a_wrong_order_after_a_reset():
     does = "a reset puts the requests that ran in front in the opposite order"
-    assert broken("vllm", "V1-R37", "v_reset_encoder.json", does) == ({"V1-R37"}, set())
+    assert broken("vllm", "V1-R37", "v_reset_encoder.json", does) == ({"V1-R37", "V1-R01"}, set())
 
 
 def test_a_block_held_ahead_of_need_is_named():
