@@ -80,6 +80,17 @@ def test_what_a_running_request_holds_must_be_found_while_its_next_token_is_in_f
     assert found == ({"V1-R08", "V1CP-R36"}, set())
 
 
+def test_what_a_running_request_holds_in_every_group_must_be_found_with_a_token_in_flight_too():
+    found = broken("vllm", "V1-R08", "v_groups_ahead.json", "with decisions ahead")
+    assert found == ({"V1-R96"}, set())
+
+
+def test_with_decisions_ahead_too_a_request_with_an_invalid_grammar_must_end():
+    with_it, without = broken("vllm", "V1-R43", "v_grammar_ahead.json", "waits for ever")
+    assert "V1-R43" in with_it
+    assert not without
+
+
 @pytest.mark.parametrize(
     ("system", "rule", "file"),
     [

@@ -301,12 +301,8 @@ def _blocks_needed(history: VllmRun, step: Step, request: VllmRequestHistory, to
     """Return an upper bound on how many free blocks the request takes for these tokens."""
     shared, block = 0, int(history.config["block_size"])
     if caches(history.config):
-        there = [
-            other
-            for other in ran_before(history)
-            if not in_flight.is_still_computed(history, other)
-        ]
-        shared = surely_shared(request, there, history.kin(request), block, of_prompts=True)
+        there, kin = ran_before(history), history.kin(request)
+        shared = surely_shared(request, there, kin, block, of_prompts=True, completed=True)
     if groups.further(history.config):
         needed = groups.blocks_if_all_kept(history.config, tokens)
         if not shared:
