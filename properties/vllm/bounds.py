@@ -6,12 +6,15 @@ Source: target protocol, "Bounds" and "Refusals at add".
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...spec.systems import SYSTEMS
 from ..history.bounds import Bounds, fits_pool, fits_pool_and_budget, in_chunks, pool_limit
-from .history import blocked, cadence, encoder, groups, in_flight, loads, partitions, sessions
+from .history import blocked, cadence, groups, in_flight, loads, partitions, sessions
 from .history.request_history import VllmRequestHistory
 from .history.speculation import lookahead, most_ahead
 
 Config = Mapping[str, Any]
+# The revisions in which a request that lacks its grammar or a slot for its adapter keeps its place.
+IN_LINE = SYSTEMS["vllm"].revisions[SYSTEMS["vllm"].revisions.index("0.31") :]
 
 
 def alone(config: Config, request: VllmRequestHistory) -> int:
@@ -54,15 +57,20 @@ def waits(
 
     There is no bound if other requests may overtake the first again and again: under the priority
     policy, with more than two steps in flight (preempted requests may overtake), and in
-    configurations with sessions, loads, encoder inputs, grammars, or a limit on adapters.
+    configurations with sessions or loads. Requests with encoder inputs, grammars or adapters may
+    also be overtaken, and before 0.31.0, later requests with grammars or adapters went ahead of
+    others.
     """
-    depth = in_flight.depth(config)
+    depth, requests = in_flight.depth(config), (first, *started)
+    in_line = revision in IN_LINE
     overtaken = (
         sessions.are_held(config)
         or loads.are_made(config)
-        or encoder.encodes(config)
-        or blocked.can_be(config)
-        or partitions.adapters_are_limited(config)
+        or any(request.inputs for request in requests)
+        or (blocked.can_be(config) and not in_line)
+        or any(request.arrived_blocked for request in requests)
+        or (partitions.adapters_are_limited(config) and not in_line)
+        or (partitions.adapters_are_limited(config) and partitions.have_adapters(requests))
     )
     if config["policy"] == "priority" or depth > 2 or overtaken:
         return None

@@ -80,6 +80,17 @@ def test_what_a_running_request_holds_must_be_found_while_its_next_token_is_in_f
     assert found == ({"V1-R08", "V1CP-R36"}, set())
 
 
+def test_what_a_running_request_holds_in_every_group_must_be_found_with_a_token_in_flight_too():
+    found = broken("vllm", "V1-R08", "v_groups_ahead.json", "with decisions ahead")
+    assert found == ({"V1-R96"}, set())
+
+
+def test_with_decisions_ahead_too_a_request_with_an_invalid_grammar_must_end():
+    with_it, without = broken("vllm", "V1-R43", "v_grammar_ahead.json", "waits for ever")
+    assert "V1-R43" in with_it
+    assert not without
+
+
 @pytest.mark.parametrize(
     ("system", "rule", "file"),
     [
@@ -104,9 +115,14 @@ def test_a_clock_that_jumps_beyond_the_first_session_that_is_due_is_named():
     assert broken("llmservingsim", "LSS-R37", "l_clock.json") == ({"LSS-R37"}, set())
 
 
+def test_a_needless_wait_in_a_step_in_which_a_request_ends_is_named():
+    does = "no request joins in a step in which another one ends"
+    assert broken("vllm", "V1-R07", "v_wait_at_end.json", does) == ({"V1-R07"}, set())
+
+
 def test_an_encoder_without_inputs_does_not_excuse_a_wrong_order_after_a_reset():
     does = "a reset puts the requests that ran in front in the opposite order"
-    assert broken("vllm", "V1-R37", "v_reset_encoder.json", does) == ({"V1-R37"}, set())
+    assert broken("vllm", "V1-R37", "v_reset_encoder.json", does) == ({"V1-R37", "V1-R01"}, set())
 
 
 def test_a_block_held_ahead_of_need_is_named():

@@ -11,7 +11,8 @@ from ...rules.pool import blocks_for
 from ...rules.predicate import Predicate
 from ...vllm.history.request_history import VllmRequestHistory
 from ...vllm.history.run import VllmRun, state_of
-from ...vllm.predicates.decision import admitted, free_unchanged, kept, names, preempted, ran_before
+from ...vllm.predicates.decision import admitted, kept, names, preempted, ran_before
+from ...vllm.predicates.free_blocks import free_unchanged
 from ...vllm.predicates.preemption import needless_preemption, victim_keeps_something
 from ...vllm.predicates.queues import admitted_after_preemption
 from .budget import (

@@ -3,8 +3,10 @@
 Source: release 0.33.0: generate_block_hash_extra_keys, LoRAConfig.max_loras.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from ...history.request_history import RequestHistory
 
 
 def are_possible(config: Mapping[str, Any]) -> bool:
@@ -14,3 +16,7 @@ def are_possible(config: Mapping[str, Any]) -> bool:
 
 def adapters_are_limited(config: Mapping[str, Any]) -> bool:
     return bool(config.get("max_loras"))
+
+
+def have_adapters(requests: Iterable[RequestHistory]) -> bool:
+    return any(request.partition[0] is not None for request in requests)

@@ -198,7 +198,7 @@ def _comes_to(history: VllmRun, step: Step) -> VllmRequestHistory | None:
     run = len(kept(history, step)) + len(admitted(history, step))
     spent = sum(step.scheduled.values())
     full = run >= slots(history) or spent >= history.config["max_num_batched_tokens"]
-    if full or may_pad(history) or in_flight.depth(history.config) > 1:
+    if full or may_pad(history) or not in_flight.reports(history, step):
         return None
     line = waited_before(history) if order_is_known(history) else []
     for request in line:

@@ -119,8 +119,14 @@ def places_are_known(history: VllmRun) -> bool:
     return all(place_is_known(history, request) for request in waited_before(history))
 
 
+@once
 def _may_overtake(history: VllmRun) -> bool:
-    return encoder.encodes(history.config) or partitions.adapters_are_limited(history.config)
+    """Return whether an unfinished request may have been overtaken because it lacked room in the
+    encoder's cache or a slot for its adapter."""
+    requests = history.live.values()
+    if partitions.adapters_are_limited(history.config) and partitions.have_adapters(requests):
+        return True
+    return any(request.inputs for request in requests)
 
 
 def lacks_adapter_slot(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
@@ -452,21 +458,6 @@ def watermark_blocks(config: Mapping[str, Any], *, rounded_up: bool = False) -> 
     usable = config["num_blocks"]
     rounded = ceil if rounded_up else int
     return rounded(config["watermark"] * (usable + 1)) if usable else 0
-
-
-def free_unchanged(history: VllmRun, step: Step) -> bool:
-    if step.sent is not None and step.sent.copies:  # copied blocks become free after the decision
-        return False
-    return not step.finished and not history.aborts_inside and not _ended_give_back(history, step)
-
-
-def _ended_give_back(history: VllmRun, step: Step) -> bool:
-    """Return whether blocks of an ended request may have become free, because its load has finished
-    or its blocks were sent. Return True if blocks are not shown."""
-    if not loads.are_made(history.config):
-        return False
-    held = (history.last.blocks or {}) if history.last is not None else {}
-    return step.blocks is None or any(name not in step.blocks for name in held)
 
 
 def most_new_blocks(history: VllmRun, request: VllmRequestHistory) -> int:

@@ -345,10 +345,12 @@ def held_by_running(history: VllmRun, step: Step, request: VllmRequestHistory) -
         return 0
     unit = hit_unit(config)
     beyond = unit * speculation.read_ahead(config)
+    ahead = in_flight.depth(config) > 1
+    leaving = {*(step.finished or ()), *history.aborts_inside} if ahead else ()
     for other in kept(history, step):
-        if in_flight.is_still_computed(history, other) or request.partition != other.partition:
+        if other.id in leaving or request.partition != other.partition:
             continue
-        common = min(in_common(request, other), other.prompt, other.computed)
+        common = min(in_common(request, other), other.prompt, other.settled)
         most = (min(common, request.num_tokens - 1) - beyond) // unit * unit
         ends = range(most, shared, -unit)
         shared = next(

@@ -16,13 +16,13 @@ from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
 from .decision import (
     admitted,
-    free_unchanged,
     may_pad,
     ran_before,
     slots,
     waits_for_encoder,
     watermark_blocks,
 )
+from .free_blocks import free_unchanged
 from .preemption import keeps_blocks, taken_without_need
 
 

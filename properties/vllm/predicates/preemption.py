@@ -41,8 +41,6 @@ def _admitted_before(
     """Return a message if a preempted request was admitted before one that stays. The target may
     list running requests in any order, but the admissions themselves were observed.
     """
-    if loads.are_made(history.config):
-        return None
     first = min(gone, key=_admission)
     last = max(stay, key=_admission, default=None)
     if last is None or _admission(last) <= _admission(first):

@@ -20,7 +20,6 @@ from .decision import (
     admitted,
     behind,
     first_inputs,
-    free_unchanged,
     input_missing,
     kept,
     lacks_budget_for_a_block,
@@ -42,6 +41,7 @@ from .decision import (
     waits_for_encoder,
     watermark_blocks,
 )
+from .free_blocks import least_free
 from .groups import held_by_running
 from .kept_in_groups import kept_for
 
@@ -201,7 +201,7 @@ def needless_wait(history: VllmRun, step: Step) -> str | None:
     if request is None:
         return None
     remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
-    tokens, free = _must_fit(history, step, request, remaining), step.free_blocks
+    tokens, free = _must_fit(history, step, request, remaining), least_free(history, step)
     return (
         f"{request.id} waits although {remaining} tokens of the budget and a slot are left: "
         f"{tokens} of its {request.num_tokens} tokens need "
@@ -249,13 +249,14 @@ def _lacks_nothing(
         return False
     if history.config["num_blocks"] is None:
         return True
-    if step.free_blocks is None or not free_unchanged(history, step):
+    free = least_free(history, step)
+    if free is None or request.id in {*(step.finished or ()), *history.aborts_inside}:
         return False
     up = history.revision not in since("0.25")  # no document says how the watermark is rounded
     run = kept(history, step) + admitted(history, step)
     reserve = watermark_blocks(history.config, rounded_up=up) if run else 0
     tokens = _must_fit(history, step, request, remaining)
-    return _blocks_needed(history, step, request, tokens) + reserve <= step.free_blocks
+    return _blocks_needed(history, step, request, tokens) + reserve <= free
 
 
 def _state_may_be_missing(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
@@ -300,12 +301,8 @@ def _blocks_needed(history: VllmRun, step: Step, request: VllmRequestHistory, to
     """Return an upper bound on how many free blocks the request takes for these tokens."""
     shared, block = 0, int(history.config["block_size"])
     if caches(history.config):
-        there = [
-            other
-            for other in ran_before(history)
-            if not in_flight.is_still_computed(history, other)
-        ]
-        shared = surely_shared(request, there, history.kin(request), block, of_prompts=True)
+        there, kin = ran_before(history), history.kin(request)
+        shared = surely_shared(request, there, kin, block, of_prompts=True, completed=True)
     if groups.further(history.config):
         needed = groups.blocks_if_all_kept(history.config, tokens)
         if not shared:
