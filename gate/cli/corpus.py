@@ -207,7 +207,8 @@ def minimize(
 ) -> None:
     """Shrink entries without changing the failure.
 
-    If an entry breaks no rule on the target, the entry is kept unchanged and the exit code is 3.
+    If an entry does not have its own failure on the target, it is kept unchanged and the exit code
+    is 3.
     """
     use_rules(extra_rules)
     spec = parse_target(target, path)

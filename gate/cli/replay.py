@@ -26,6 +26,7 @@ from ..console.interrupts import keep_results
 from ..console.option_checks import check_different
 from ..console.step_lines import StepLines
 from ..corpus.folder import scenario_named
+from ..corpus.replay import not_at_stake
 from ..files.scenario_file import FileError
 from ..judging.base import Noted
 from ..judging.findings import is_adapters_fault
@@ -214,6 +215,10 @@ def _conclude(
                 f"{', '.join(failure.rule for failure in outcome.broken)}"
             )
         return INCONCLUSIVE if outcome.broken[0].by_adapter else BROKEN
+    violates = (scenario.expect and scenario.expect.violates) or ()
+    if violates and (why := not_at_stake(outcome, violates)):
+        output.say(console, f"{why}; no verdict")
+        return INCONCLUSIVE
     if outcome.unmet:
         return BROKEN
     if not outcome.finished:

@@ -125,9 +125,15 @@ def test_an_expectation_is_compared_and_a_broken_rule_stays_exit_1(expect, says,
 
 
 def test_a_rule_that_was_expected_to_break_and_holds_is_exit_1(run):
-    result = run("replay", written("s.json", expect={"violates": ["SPY-R07"]}), "--quiet")
+    result = run("replay", written("s.json", expect={"violates": ["ALL-R03"]}), "--quiet")
     assert result.code == 1
-    assert result.out == "not as expected: the run breaks no rule; expected SPY-R07\n"
+    assert result.out == "not as expected: the run breaks no rule; expected ALL-R03\n"
+    # This run does not exercise SPY-R07.
+    result = run("replay", written("s.json", expect={"violates": ["SPY-R07"]}), "--quiet")
+    assert result.code == 3
+    assert result.out.endswith(
+        "\nSPY-R07 is never exercised on this target, or cannot be checked there; no verdict\n"
+    )
 
 
 def test_a_step_that_differs_is_named_with_its_cell_and_exit_1(run):
