@@ -187,6 +187,16 @@ def test_the_list_is_one_line_and_the_shape_for_each(run, tmp_path):
     assert listed["entries"][0]["requests"] == 3
 
 
+def test_a_list_is_not_written_into_the_corpus(run, tmp_path):
+    path = kept(tmp_path, calm(), rule="NAN-R14")
+    before = path.read_bytes()
+    for file in (path, tmp_path / "list.json"):
+        reported = run("corpus", "list", "--corpus", str(tmp_path), "--json", str(file))
+        assert (reported.code, reported.out) == (2, "")
+        assert reported.err.startswith(f"schedproof: --json: {file}: a .json file in the corpus wo")
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == {path: before}
+
+
 def test_minimize_rewrites_an_entry_under_its_new_name(run, tmp_path):
     path = kept(tmp_path, with_expectation(crowd(prompt=9, requests=4), ["NAN-R40"]))
     reported = run("corpus", "minimize", str(path))
