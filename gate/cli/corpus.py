@@ -10,7 +10,7 @@ import typer
 
 from ...model.errors import InputError
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE, USAGE, output
-from ..console.option_checks import check_choice, check_file
+from ..console.option_checks import check_choice, check_file, check_no_entry
 from ..corpus import adding as corpus_adding
 from ..corpus import export as corpus_export
 from ..corpus import folder as corpus_folder
@@ -168,6 +168,7 @@ def list_entries(
     """List a corpus, or the built-in scenarios."""
     if json_file is not None:
         check_file("--json", json_file)
+        check_no_entry("--json", json_file, corpus)
     if builtin:
         _list_builtin(json_file)
         return
@@ -207,7 +208,8 @@ def minimize(
 ) -> None:
     """Shrink entries without changing the failure.
 
-    If an entry breaks no rule on the target, the entry is kept unchanged and the exit code is 3.
+    If an entry does not have its own failure on the target, it is kept unchanged and the exit code
+    is 3.
     """
     use_rules(extra_rules)
     spec = parse_target(target, path)
@@ -318,9 +320,7 @@ def export(
         parse_target(target)
     if out is not None:
         check_file("--out", out)
-        if out.suffix == ".json" and out.resolve().parent == corpus.resolve():
-            problem = f"{out}: a .json file in the corpus would be an entry; valid: another folder"
-            raise InputError("--out", problem)
+        check_no_entry("--out", out, corpus)
     ids = rule_ids(rule)
     entries = [kept for kept in corpus_folder.entries(corpus) if not ids or kept.rule in ids]
     for entry in entries:

@@ -22,8 +22,8 @@ from ...spec.systems import SYSTEMS
 from ..compare.change import ChangeReporter, base_options, changes_of
 from ..console import BROKEN, USAGE, output
 from ..console.interrupts import why
-from ..console.option_checks import check_places, check_unicode, option
-from ..corpus.folder import entries
+from ..console.option_checks import check_no_entry, check_places, check_unicode, option
+from ..corpus.folder import COUNTEREXAMPLE, entries
 from ..files.disk import FileError, name_file_in_errors, write
 from ..judging.context import MAX_FAILURES, GateOptions
 from ..judging.coverage import PAGE
@@ -170,6 +170,11 @@ def command(
         html=html_file,
     )
     check_report_options(report_options, {"--deviations": deviations, "--extra-rules": extra_rules})
+    for option_name, file in report_options.files().items():
+        check_no_entry(option_name, file, corpus)
+        if COUNTEREXAMPLE.fullmatch(file.name) and file.resolve().parent == out.resolve():
+            problem = f"{file} has the name of a counterexample; valid: another name"
+            raise InputError(option_name, problem)
     clear_reports(report_options)
     use_rules(extra_rules)
     spec = named_target(context, target, path, scheduler_cls, beyond_start_up)

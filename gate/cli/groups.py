@@ -7,9 +7,13 @@ Commands are loaded on first use. `--help` leaves out commands and options that 
 import re
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import typer.core
+
+from ...model.errors import InputError
 
 WIDTH = 120  # columns at most; a narrower terminal keeps its own width
 SETTINGS = {"max_content_width": WIDTH}
@@ -135,7 +139,27 @@ class Command(typer.core.TyperCommand):
             if param.required and ctx.lookup_default(param.name) is not None:
                 param.required = False  # the project file names it
         self.epilog = "\n\n".join(filter(None, [example(self.name or ""), ALL * bool(rare)]))
-        return super().parse_args(ctx, args)
+        given = [*args]
+        rest: list[str] = super().parse_args(ctx, args)
+        self._check_paths(ctx, given)
+        return rest
+
+    def _check_paths(self, ctx: Any, words: list[str]) -> None:
+        """Raise InputError for an empty path, which usually stands for an unset variable. Otherwise
+        it would be the current folder."""
+        empty = {first for first, word in pairwise(["", *words]) if not word}
+        empty |= {word.removesuffix("=") for word in words if word.endswith("=")}
+        options_first = sorted(self.params, key=lambda param: param.param_type_name == "argument")
+        for param in options_first if empty else ():
+            value = ctx.params.get(param.name)
+            values = value if isinstance(value, list | tuple) else [value]
+            kind = getattr(getattr(param, "type", None), "name", "")  # in older versions of Typer
+            if kind != "path" and not any(isinstance(path, Path) for path in values):
+                continue
+            if param.param_type_name == "argument" and not {"", Path()}.isdisjoint(values):
+                raise InputError(param.metavar or param.name.upper(), "''; valid: a path")
+            if names := sorted(empty.intersection(param.opts)):
+                raise InputError(names[0], "''; valid: a path")
 
 
 class Commands(Mapping[str, Any]):

@@ -26,6 +26,7 @@ from ..console.interrupts import keep_results
 from ..console.option_checks import check_different
 from ..console.step_lines import StepLines
 from ..corpus.folder import scenario_named
+from ..corpus.replay import not_at_stake
 from ..files.scenario_file import FileError
 from ..judging.base import Noted
 from ..judging.findings import is_adapters_fault
@@ -69,7 +70,14 @@ def command(
     time_limit: options.TimeLimit = None,
     offline: options.Offline = False,
     path: options.CheckoutPath = None,
-    base: options.BaseOption = None,
+    base: Annotated[
+        str | None,
+        typer.Option(
+            "--base",
+            help="show the step in which TARGET and this target differ, and judge no rule; the "
+            "base is another target, or another revision of the checkout's repository",
+        ),
+    ] = None,
     against_base: options.AgainstBase = False,
     beyond_start_up: options.BeyondStartUp = False,
 ) -> None:
@@ -96,6 +104,13 @@ def command(
         check_perfetto(perfetto, Path(scenario))
         check_different({"--perfetto": perfetto} | ({"--trace": trace} if trace else {}))
     if (beside_it := base_of(spec, against_base, base)) is not None:
+        unused = {
+            **{"--rule": rule, "--trace": trace, "--perfetto": perfetto},
+            **{"--quiet": quiet, "--fold": fold},
+        }
+        for name in (name for name, value in unused.items() if value):
+            why = "replay compares the two targets, and judges and records nothing"
+            raise InputError(name, f"cannot be used with a base: {why}; omit {name}, or the base")
         limits = step_limit, memory_limit
         raise typer.Exit(_beside(console, read, (spec, beside_it), limits, offline))
     lines, steps = StepLines(console.print, read.config, fold=fold), list[Step]()
@@ -187,6 +202,11 @@ def _beside(
         pair = DifferentialTarget(*sides, exact=are_versions_of_one(*specs))
         outcome = replay(pair, scenario, ())
         difference = pair.difference
+        if difference is None and outcome.cut_short:
+            steps = output.plural(outcome.steps, "step")
+            why = "; ".join(str(failure.message) for failure in outcome.broken)
+            output.say(console, f"not compared to the end: after {steps}, both targets fail: {why}")
+            return INCONCLUSIVE
         if difference is None:
             console.print(f"the targets do not differ in {output.plural(outcome.steps, 'step')}")
             return CONFORMS
@@ -214,6 +234,10 @@ def _conclude(
                 f"{', '.join(failure.rule for failure in outcome.broken)}"
             )
         return INCONCLUSIVE if outcome.broken[0].by_adapter else BROKEN
+    violates = (scenario.expect and scenario.expect.violates) or ()
+    if violates and (why := not_at_stake(outcome, violates)):
+        output.say(console, f"{why}; no verdict")
+        return INCONCLUSIVE
     if outcome.unmet:
         return BROKEN
     if not outcome.finished:

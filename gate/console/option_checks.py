@@ -68,6 +68,13 @@ def check_not_input(name: str, file: Path, what: str, source: Path) -> None:
         raise InputError(name, f"{file} is {what} itself; valid: another file")
 
 
+def check_no_entry(name: str, file: Path, corpus: Path | None) -> None:
+    """Raise InputError if `file`, the value of the option `name`, would be an entry of a corpus."""
+    if corpus is not None and file.suffix == ".json" and file.resolve().parent == corpus.resolve():
+        problem = f"{file}: a .json file in the corpus would be an entry; valid: another folder"
+        raise InputError(name, problem)
+
+
 def check_own(name: str, file: Path, kind: str, mark: bytes) -> None:
     """Raise InputError if `file`, the default of the option `name`, exists and was not written by
     schedproof as a `kind`, because the user did not ask to overwrite it. Such a file contains

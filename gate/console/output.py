@@ -1,5 +1,6 @@
 """Output shared by all commands: the console, failures in full, and one-line errors."""
 
+import io
 import os
 import re
 import shlex
@@ -11,6 +12,7 @@ from typing import Any, NoReturn
 import msgspec
 from rich.console import Console
 from rich.markup import escape
+from rich.status import Status
 from rich.text import Text
 
 from ...model.errors import InputError
@@ -69,6 +71,13 @@ class _Console(Console):
         for line in lines:
             line.rstrip()
         return first + Text("\n" + " " * indent).join(lines)
+
+    def status(self, *args: Any, **options: Any) -> Status:
+        """Return a spinner, which shows nothing if FORCE_COLOR asks for colours in a file or
+        pipe."""
+        is_shown = self._force_terminal or not self.is_terminal or self.file.isatty()
+        console = self if is_shown else Console(file=io.StringIO())
+        return Status(*args, **options, console=console)
 
     def on_broken_pipe(self) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

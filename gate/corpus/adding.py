@@ -90,7 +90,7 @@ def _judge_by_own_rule(adding: Adding, file: Path, scenario: Scenario) -> tuple[
 
 
 def minimize_entry(target: Target, spec: str, entry: Entry, say: Say) -> bool:
-    """Shrink an entry in place. Return False if it breaks no rule on the target."""
+    """Shrink an entry in place. Return False if it does not have its own failure on the target."""
     expect = entry.scenario.expect
     if expect is not None and expect.steps:
         say(
@@ -99,16 +99,23 @@ def minimize_entry(target: Target, spec: str, entry: Entry, say: Say) -> bool:
         )
         return True
     scenario = replace(entry.scenario, expect=None)
-    outcome = run_of(target, scenario, (), entry.path)
-    if not outcome.broken:
+    own_rule = [entry.origin.rule]
+    outcome = run_of(target, scenario, own_rule, entry.path)
+    if not outcome.broken or outcome.broken[0].rule not in own_rule:
         where = f" (found on {entry.found_on})" if entry.found_on else ""
-        say(f"{entry.path}: not changed, because it breaks no rule on {spec}{where}")
+        others = "".join(f", but {failure.rule}" for failure in outcome.broken)
+        why = f"because it does not break {entry.origin.rule} on {spec}{where}"
+        say(f"{entry.path}: not changed, {why}{others}")
         return False
-    smaller, how = minimize(target, scenario, outcome.broken[0], [])
+    if entry.shape not in ("", shape(outcome.broken[0], scenario.request_ids)):
+        failure = outcome.broken[0].message
+        say(f"{entry.path}: not changed, because it has another failure on {spec}: {failure}")
+        return False
+    smaller, how = minimize(target, scenario, outcome.broken[0], own_rule)
     if size(smaller) >= size(scenario) and smaller.config == scenario.config:
         say(f"{entry.path}: already minimal ({how})")
         return True
-    broken = run_of(target, smaller, (), entry.path).broken or outcome.broken
+    broken = run_of(target, smaller, own_rule, entry.path).broken or outcome.broken
     violates = (
         [failure.rule for failure in broken] if expect is not None and expect.violates else None
     )

@@ -107,6 +107,7 @@ def _scenarios(folder: Traversable, begin: str = "") -> dict[str, Scenario]:
 
 DEFAULT_FOLDER = Path("schedproof-corpus")
 # Names of scenarios that commands write although these are no entries, such as `diff-order-….json`.
+COUNTEREXAMPLE = re.compile(r".+-[0-9a-f]{10}\.json")
 ABOUT_NO_RULE = re.compile(r"(?:diff-.+|repaired-.+|waste|flaky-[a-z]+)-[0-9a-f]{10}\.json")
 
 

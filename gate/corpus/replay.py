@@ -79,8 +79,11 @@ def judge(
         own = [own_rule for own_rule in rules if own_rule.id == rule]
         if own and rule not in [failure.rule for failure in outcome.broken]:
             return _of_its_own_rule(target, scenario, own, outcome, found_on)
+    violates = (scenario.expect and scenario.expect.violates) or ()
+    if violates and not outcome.broken and (why := not_at_stake(outcome, violates)):
+        everything = len(outcome.session.rejected) == len(scenario.requests)
+        return EntryVerdict("not exercised", why, outcome, refused=everything)
     if outcome.unmet:
-        violates = (scenario.expect and scenario.expect.violates) or ()
         expected = [own_rule for own_rule in rules if own_rule.id in violates]
         alone = replay(target, scenario, expected) if outcome.broken and expected else None
         if alone is not None and not alone.unmet:
@@ -94,7 +97,6 @@ def judge(
     if len(outcome.session.rejected) == len(scenario.requests):
         why = "the target refuses every request"
         return EntryVerdict("not exercised", why, outcome, refused=True)
-    violates = (scenario.expect and scenario.expect.violates) or ()
     broken = [failure.rule for failure in outcome.broken]
     missed = not {*violates} & {*broken}
     # If only steps are expected, other rules may be broken, but not the entry's own.
@@ -114,6 +116,15 @@ def judge(
     if not outcome.broken and not outcome.exercised[rule]:
         return EntryVerdict("not exercised", never_exercised(rule), outcome)
     return EntryVerdict("as expected", "", outcome)
+
+
+def not_at_stake(outcome: Outcome, violates: Collection[str]) -> str:
+    """Return why a run that breaks no rule does not show that the rules `violates` hold, or ""."""
+    for name, why in outcome.session.rejected.items():
+        return f"the target refuses {name}: {why}"
+    if not any(outcome.exercised[rule] for rule in violates):
+        return never_exercised(", ".join(violates))
+    return ""
 
 
 def never_exercised(rule: str) -> str:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import islice, pairwise, takewhile
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -150,14 +150,23 @@ def _prompt(row: Row, piece: int, begins: set[int]) -> tuple[Segment, ...]:
 def shared_tokens(load: Load, piece: int) -> int:
     """Return the number of prompt tokens that belong to a prefix of an earlier prompt. Rows that
     cannot run do not count."""
-    seen, shared = dict[int, int](), 0  # for each hash, the number of tokens up to its end
+    # For each sequence of hashes from the beginning of a prompt, the number of its tokens. A
+    # sequence is named by its last hash and the number of the sequence before it.
+    numbers, tokens, shared = dict[tuple[int, int], int](), [0], 0
     for row in load.rows:
         if row.number in load.unfit:
             continue
-        ends = {name: min(n * piece, row.prompt) for n, name in enumerate(row.hashes, 1)}
-        known = [*takewhile(seen.__contains__, row.hashes)]
-        shared += min(seen[known[-1]], ends[known[-1]]) if known else 0
-        seen |= {name: max(end, seen.get(name, 0)) for name, end in ends.items()}
+        number, known = 0, 0
+        for place, name in enumerate(row.hashes, 1):
+            is_new = (number, name) not in numbers
+            number = numbers.setdefault((number, name), len(tokens))
+            end = min(place * piece, row.prompt)
+            if is_new:
+                tokens.append(end)
+            else:
+                known = min(tokens[number], end)
+                tokens[number] = max(tokens[number], end)
+        shared += known
     return shared
 
 

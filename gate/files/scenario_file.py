@@ -169,6 +169,8 @@ def _check_expectation(scenario: Scenario) -> None:
             "$.expect.holds",
             "false; valid: true (to expect broken rules, list their ids in `violates`)",
         )
+    if scenario.expect.holds and scenario.expect.violates:
+        raise InputError("$.expect", "expects that every rule holds, and that some are broken")
     for index, entry in enumerate(scenario.expect.steps or ()):
         number = entry.get("step")
         if not isinstance(number, int) or isinstance(number, bool) or number < 0:

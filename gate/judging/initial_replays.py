@@ -352,6 +352,10 @@ def replay_entries(
         except (ConfigRefused, InputError) as refusal:
             deviations.refused(number, str(refusal))
             continue
+        if outcome.session.rejected and not broken:
+            name, why = next(iter(outcome.session.rejected.items()))
+            deviations.refused(number, f"{name}: {why}")
+            continue
         deviations.replayed(number, broken)
         outcomes.append(outcome)
     deviations.replayed_all()

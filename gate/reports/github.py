@@ -4,12 +4,13 @@ import os
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO
 
 from rich.console import Console
 
 from ...spec.catalogue import Rule
 from ..console.output import one_line, say
-from ..files.disk import name_file_in_errors
+from ..files.disk import name_file_in_errors, open_pipe
 from ..judging.verdict import Began, Concluded, Event, Verdict
 from .markdown import markdown
 from .outcome import breaks, broken_off, out_of_date
@@ -68,10 +69,7 @@ class GitHub:
         if why is not None:
             self._annotate("error", "inconclusive", [why])
         if self._summary is not None:
-            with (
-                name_file_in_errors(self._summary),
-                self._summary.open("a", encoding="utf-8") as file,
-            ):
+            with name_file_in_errors(self._summary), _appending(self._summary) as file:
                 file.write(markdown(verdict) + "\n")
 
     def _annotate(
@@ -95,6 +93,11 @@ class GitHub:
         if whole.is_relative_to(self._workspace):
             return whole.relative_to(self._workspace).as_posix()
         return scenario
+
+
+def _appending(path: Path) -> TextIO:
+    """Open a file to append to it. Raise FileError if it is a pipe that nobody reads."""
+    return open(open_pipe(path) if path.is_fifo() else path, "a", encoding="utf-8")
 
 
 def _data(text: str) -> str:

@@ -121,6 +121,11 @@ def system_of(rule_id: str) -> str:
 
 def _check(question: Question, system: str, rule: Rule, own: OwnQuestions | None) -> None:
     check_choice("--engine", question.engine, ENGINES)
+    values: dict[str, str] = {}
+    for change in question.changes:
+        key = change.partition("=")[0]
+        if values.setdefault(key, change) != change:
+            raise InputError("--param", f"{change!r:.80}: {key} is given twice")
     objectives = [name for known in all_questions().values() for name in known.objectives]
     if question.maximize is not None:
         check_choice("--maximize", question.maximize, objectives)

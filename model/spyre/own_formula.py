@@ -111,9 +111,11 @@ def is_read(name: str) -> bool:
 
 
 def _checked(path: Path, word: str, function: Callable[..., Any]) -> Term:
+    if inspect.iscoroutinefunction(function):
+        raise InputError("formula", f"{path}: {word} is a coroutine; {VALID}")
     taken = inspect.signature(function).parameters.values()
     unknown = [
-        parameter.name
+        parameter
         for parameter in taken
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL)
         or (
@@ -123,7 +125,9 @@ def _checked(path: Path, word: str, function: Callable[..., Any]) -> Term:
         )
     ]
     if unknown:
-        raise InputError("formula", f"{path}: {word} takes {unknown[0]!r}; {VALID}")
+        name, kind = unknown[0].name, unknown[0].kind
+        how = " only by position" if name in ARGUMENTS and kind == kind.POSITIONAL_ONLY else ""
+        raise InputError("formula", f"{path}: {word} takes {name!r}{how}; {VALID}")
     wanted = {parameter.name for parameter in taken}
     everything = any(parameter.kind == parameter.VAR_KEYWORD for parameter in taken)
 

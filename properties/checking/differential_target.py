@@ -304,13 +304,16 @@ class DifferentialTarget:
         return first, second
 
     def _compare_faults(self, first: TargetFault | None, second: TargetFault | None) -> None:
-        """Record the crash or hang of only one target as a difference. Drive only the first target
-        from now on if one of them failed."""
-        if (first is None) != (second is None):
-            number, alone = (0, first) if first is not None else (1, second)
-            details = getattr(alone, "details", "") or self.sides[number].stderr()
-            kind = HANG if isinstance(alone, TargetHung) else CRASH
-            self._note_answer(kind, f"{NAMES[number]}: {alone}", details)
+        """Record the crash or hang of only one target as a difference, and so if one crashes and
+        the other hangs. Drive only the first target from now on if one of them failed."""
+        hangs = [isinstance(fault, TargetHung) for fault in (first, second)]
+        if (first is None) != (second is None) or hangs[0] != hangs[1]:
+            faults = dict(zip(NAMES, (first, second), strict=True))
+            failed = {name: fault for name, fault in faults.items() if fault is not None}
+            number = NAMES.index(next(iter(failed)))
+            details = getattr(faults[NAMES[number]], "details", "") or self.sides[number].stderr()
+            words = "; ".join(f"{name}: {fault}" for name, fault in failed.items())
+            self._note_answer(HANG if any(hangs) else CRASH, words, details)
         self.coverage.both_failed += first is not None and second is not None
         self.together &= first is None and second is None
 

@@ -403,3 +403,20 @@ def test_the_help_of_a_command_reads_as_it_is_meant(run):
     assert "--config KEY=VALUE" in text
     assert "list[" not in text
     assert "Example: schedproof gate " in text
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["gate", "--corpus", ""], "--corpus"),
+        (["gate", "model", "--out="], "--out"),
+        (["gate", "model", "--deviations", ""], "--deviations"),
+        (["replay", "late-arrivals-before-961", "--trace", ""], "--trace"),
+        (["corpus", "run", "--corpus", ""], "--corpus"),
+        (["corpus", "add", "a.json", ""], "FILE..."),
+    ],
+)
+def test_an_empty_path_is_refused_and_not_taken_for_the_current_folder(run, words, name):
+    result = run(*words)
+    assert (result.code, result.out) == (2, "")
+    assert result.err == f"schedproof: {name}: ''; valid: a path\n"

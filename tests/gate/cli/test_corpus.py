@@ -13,6 +13,14 @@ from schedproof.gate.judging.rule_choice import use_rules
 
 from ..corpus_build import calm, crowd, kept, written
 
+CRASHES = """
+from schedproof.model.target import ModelTarget
+
+class Crashes(ModelTarget):
+    def step(self):
+        raise ValueError("no")
+"""
+
 
 def test_a_failure_is_made_small_and_kept_once(run, tmp_path):
     file = written(tmp_path / "found.json", crowd(prompt=9, requests=4))
@@ -179,6 +187,16 @@ def test_the_list_is_one_line_and_the_shape_for_each(run, tmp_path):
     assert listed["entries"][0]["requests"] == 3
 
 
+def test_a_list_is_not_written_into_the_corpus(run, tmp_path):
+    path = kept(tmp_path, calm(), rule="NAN-R14")
+    before = path.read_bytes()
+    for file in (path, tmp_path / "list.json"):
+        reported = run("corpus", "list", "--corpus", str(tmp_path), "--json", str(file))
+        assert (reported.code, reported.out) == (2, "")
+        assert reported.err.startswith(f"schedproof: --json: {file}: a .json file in the corpus wo")
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == {path: before}
+
+
 def test_minimize_rewrites_an_entry_under_its_new_name(run, tmp_path):
     path = kept(tmp_path, with_expectation(crowd(prompt=9, requests=4), ["NAN-R40"]))
     reported = run("corpus", "minimize", str(path))
@@ -196,7 +214,38 @@ def test_minimize_leaves_what_breaks_nothing_as_it_is(run, tmp_path):
     path = kept(tmp_path, calm(), rule="NAN-R14")
     reported = run("corpus", "minimize", str(path))
     assert reported.code == 3
-    assert "not changed, because it breaks no rule on model (found on a model 1)" in reported.out
+    words = "not changed, because it does not break NAN-R14 on model (found on a model 1)"
+    assert words in reported.out
+
+
+@pytest.mark.parametrize(
+    ("rule", "shape", "words"),
+    [
+        ("NAN-R14", "", "it does not break NAN-R14 on toys:Crashes (found on a model 1), but ALL-"),
+        (
+            "ALL-R01",
+            "ALL-R01: boom",
+            "it has another failure on toys:Crashes: the scheduler raised",
+        ),
+    ],
+)
+def test_minimize_does_not_replace_an_entry_by_another_failure(
+    run, tmp_path, monkeypatch, rule, shape, words
+):
+    monkeypatch.chdir(tmp_path)
+    Path("toys.py").write_text(CRASHES, encoding="utf-8")
+    path = kept(tmp_path / "c", crowd(), rule=rule, shape=shape)
+    before = path.read_bytes()
+    reported = run("corpus", "minimize", str(path), "--target", "toys:Crashes")
+    assert reported.code == 3
+    assert f"{path}: not changed, because {words}" in reported.out
+    assert [file.read_bytes() for file in path.parent.iterdir()] == [before]
+
+
+def test_replay_gives_no_verdict_if_the_target_refuses_a_request(run, tmp_path):
+    path = written(tmp_path / "s.json", with_expectation(crowd(prompt=900), ["NAN-R40"]))
+    reported = run("replay", str(path))
+    assert (reported.code, reported.out.splitlines()[-1][-10:]) == (3, "no verdict")
 
 
 def test_verify_has_a_line_for_each_problem(run, tmp_path):

@@ -488,3 +488,15 @@ def test_a_page_of_coverage_that_cannot_be_written_is_refused_before_the_run(run
 def test_without_a_target_nothing_is_judged_and_it_says_what_to_name(run):
     run("gate").refused("TARGET: none named; valid: MODULE:FACTORY for your own scheduler")
     run("gate", "--profile", "quick").refused("TARGET: none named")
+
+
+def test_a_report_does_not_take_the_name_of_an_entry_or_of_a_counterexample(run, tmp_path):
+    Path("c").mkdir()
+    words = ("gate", "model", "--corpus", "c", "--out", "o")
+    entry = run(*words, "--json", "c/v.json")
+    assert (entry.code, entry.out) == (2, "")
+    assert "--json: c/v.json: a .json file in the corpus would be an entry; valid: " in entry.err
+    Path("o").mkdir()
+    found = run(*words, "--sarif", "o/GEN-R02-2a2724ab58.json")
+    assert (found.code, found.out) == (2, "")
+    assert "--sarif: o/GEN-R02-2a2724ab58.json has the name of a counterexample; " in found.err

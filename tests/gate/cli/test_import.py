@@ -248,3 +248,17 @@ def test_a_prompt_shares_no_more_tokens_than_an_earlier_prompt_has(run):
     rows = [{**MOONCAKE[0], "input_length": length} for length in (1030, 1025, 1536)]
     out = run("import", "mooncake", mooncake(rows)).out
     assert "3,591 prompt tokens, 2,055 of them shared with an earlier prompt" in out
+
+
+@pytest.mark.parametrize(
+    ("hashes", "shared"), [([[1, 2], [2, 3]], 0), ([[1, 2], [2, 2]], 0), ([[1, 2], [1, 3]], 512)]
+)
+def test_a_hash_in_another_place_is_no_shared_prefix(run, hashes, shared):
+    rows = [
+        {"timestamp": 0, "input_length": 1024, "output_length": 2, "hash_ids": ids}
+        for ids in hashes
+    ]
+    written("t.jsonl", "\n".join(map(json.dumps, rows)))
+    result = run("import", "mooncake", "t.jsonl", "-o", "s.json")
+    assert result.code == 0, result
+    assert f" {shared} of them shared" in result.out

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -125,9 +126,15 @@ def test_an_expectation_is_compared_and_a_broken_rule_stays_exit_1(expect, says,
 
 
 def test_a_rule_that_was_expected_to_break_and_holds_is_exit_1(run):
-    result = run("replay", written("s.json", expect={"violates": ["SPY-R07"]}), "--quiet")
+    result = run("replay", written("s.json", expect={"violates": ["ALL-R03"]}), "--quiet")
     assert result.code == 1
-    assert result.out == "not as expected: the run breaks no rule; expected SPY-R07\n"
+    assert result.out == "not as expected: the run breaks no rule; expected ALL-R03\n"
+    # This run does not exercise SPY-R07.
+    result = run("replay", written("s.json", expect={"violates": ["SPY-R07"]}), "--quiet")
+    assert result.code == 3
+    assert result.out.endswith(
+        "\nSPY-R07 is never exercised on this target, or cannot be checked there; no verdict\n"
+    )
 
 
 def test_a_step_that_differs_is_named_with_its_cell_and_exit_1(run):
@@ -207,3 +214,33 @@ def test_a_target_that_says_whether_its_server_starts_is_quoted_below_a_failure(
     monkeypatch.setattr(ModelTarget, "start", start)
     result = run("replay", broken_scenario(), "--quiet")
     assert "  starts in production: yes, by release 1 its check\n" in result.out
+
+
+FAILING = """
+from schedproof.model.target import ModelTarget
+
+class Crashes(ModelTarget):
+    def step(self):
+        raise ValueError("no")
+"""
+
+
+def test_two_targets_that_crash_are_not_compared_to_the_end(run, folder):
+    Path("toys.py").write_text(FAILING, encoding="utf-8")
+    both = ("--target", "toys:Crashes", "--base", "toys:Crashes")
+    result = run("replay", written("s.json"), *both)
+    assert result.code == 3
+    assert result.out.startswith("not compared to the end: after 0 steps, both targets fail: the ")
+    alone = run("replay", "s.json", *both[:2], "--base", "model")
+    assert (alone.code, alone.out.startswith("DIFFERS crash")) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--rule", "ALL-R01"), ("--trace", "t"), ("--perfetto", "p"), ("--quiet",), ("--fold",)],
+)
+def test_an_option_that_a_base_makes_useless_is_refused(run, words):
+    result = run("replay", written("s.json"), "--base", "model", *words)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith(f"schedproof: {words[0]}: cannot be used with a base: replay com")
+    assert not Path("t").exists()

@@ -1,8 +1,10 @@
 """On a terminal long lines break between words; a file gets them whole."""
 
+import time
+
 import pytest
 
-from schedproof.gate.console.output import make_console
+from schedproof.gate.console.output import busy, make_console
 
 
 def printed(text, terminal, monkeypatch, capsys, **options):
@@ -53,3 +55,11 @@ def test_a_width_of_zero_hides_nothing(terminal, monkeypatch, capsys):
     console._force_terminal = terminal
     console.print("conforms")
     assert "conforms" in capsys.readouterr().out
+
+
+def test_colours_in_a_file_bring_no_spinner(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with busy(make_console(), "working") as progress:
+        progress("step 1")
+        time.sleep(0.3)
+    assert capsys.readouterr().out == ""

@@ -150,11 +150,45 @@ def test_a_run_with_an_entry_that_the_target_refuses_is_inconclusive(tmp_path, c
 def test_a_rule_that_was_to_break_and_holds_is_not_as_expected():
     known = with_expectation(crowd(), ["NAN-R40"])
     assert judged(ModelTarget(), known).status == "as expected"
-    reported = judged(Fixed(), known)
+    reported = judge(Repaired(), known, "NAN-R40", rules_for(known, ["NAN-R40"]))
     assert (reported.status, reported.why) == (
         "NOT AS EXPECTED",
         "the run breaks no rule; expected NAN-R40",
     )
+
+
+class Repaired(ModelTarget):
+    """A revision that lets no more sequences run than may."""
+
+    def start(self, system, revision, config):
+        return super().start(system, "documented", config)
+
+
+class Refuses(ModelTarget):
+    """Refuses the requests that `refused` names."""
+
+    refused: tuple[str, ...] = ()
+
+    def add(self, request):
+        if request["id"] in self.refused:
+            return {"ok": False, "error": "rejected", "message": "not here"}
+        return super().add(request)
+
+
+def test_a_target_that_refuses_a_request_does_not_show_that_a_rule_holds_again():
+    known, target = with_expectation(crowd(), ["NAN-R40"]), Refuses()
+    for refused in (("r1",), ("r0", "r1", "r2")):
+        target.refused = refused
+        reported = judge(target, known, "NAN-R40", rules_for(known, ["NAN-R40"]))
+        assert reported.status == "not exercised"
+        assert reported.why == f"the target refuses {refused[0]}: not here"
+        assert reported.refused is (len(refused) == 3)
+
+
+def test_a_rule_that_was_to_break_and_is_not_exercised_shows_nothing():
+    reported = judged(ModelTarget(), with_expectation(calm(), ["NAN-R19"]), "NAN-R19")
+    assert reported.status == "not exercised"
+    assert reported.why.startswith("NAN-R19 is never exercised on this target")
 
 
 def test_a_rule_that_was_to_break_may_break_behind_another():

@@ -124,6 +124,19 @@ def test_an_id_of_a_request_may_be_a_word_of_the_message(tmp_path, name, search)
     assert known.in_run()(other, found) == other
 
 
+def test_an_entry_whose_requests_are_refused_is_not_out_of_date(judging, scenario):
+    class RefusesOne(Toy):
+        def add(self, request):
+            if request["id"] == TWO.requests[1].id:
+                return {"ok": False, "error": "rejected", "message": "not here"}
+            return super().add(request)
+
+    [deviation] = judging(RefusesOne(), entry(scenario=scenario)).deviations
+    assert deviation.state == "unused"
+    name = TWO.requests[1].id
+    assert deviation.says == f"the target refuses the scenario: {name}: not here"
+
+
 class Crashes(Toy):
     """Raises once two requests run."""
 

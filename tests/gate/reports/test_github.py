@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from schedproof.gate.console import CONFORMS, INCONCLUSIVE
+from schedproof.gate.files import disk
 from schedproof.gate.files.scenario_file import FileError
 from schedproof.gate.judging.verdict import Began, Concluded, Notice, Progress
 from schedproof.gate.reports.github import GitHub
@@ -40,6 +41,14 @@ def test_the_summary_is_appended_to_what_is_there(console, tmp_path, snapshot):
     text = summary.read_text(encoding="utf-8")
     assert text.startswith("of another step\n## schedproof")
     assert text == snapshot
+
+
+def test_a_summary_that_is_a_pipe_without_reader_is_an_error(console, tmp_path, monkeypatch):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    monkeypatch.setattr(disk, "READER_LIMIT", 0.1)
+    with pytest.raises(FileError, match="nobody reads this pipe"):
+        annotated(console(), pipe)
 
 
 def test_hostile_words_are_no_commands(console):

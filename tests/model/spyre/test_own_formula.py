@@ -80,6 +80,8 @@ def test_a_function_sees_each_request_and_takes_what_it_wants(write):
         ("def f(tkv): raise SystemExit", "f", "f raised SystemExit: , line 1"),
         ("def f(batch): return 1", "f", "f takes 'batch'; valid: FILE.py:FUNCTION, a function of"),
         ("def f(*requests): return 1", "f", "f takes 'requests'; valid"),
+        ("def f(tkv, /): return 1", "f", "f takes 'tkv' only by position; valid"),
+        ("async def f(tkv): return 1", "f", "f is a coroutine; valid: FILE.py:FUNCTION, a fun"),
         ("def f(tkv): return 'many'", "f", "f returns 'many'; valid: a whole number of tokens"),
         ("def f(tkv): return tkv / 2", "f", "f returns 0.5; valid: a whole number of tokens"),
         ("def f(tkv): return None", "f", "f returns None; valid: a whole number"),

@@ -363,6 +363,21 @@ def test_a_crash_of_one_target_at_the_start_is_a_difference():
     assert second.difference.message.startswith("B: the scheduler raised at 'start': ValueError")
 
 
+class Crashes(ModelTarget):
+    def step(self):
+        raise KeyError("no")
+
+
+@pytest.mark.parametrize(("first", "second"), [(Crashes, Hangs), (Hangs, Crashes)])
+def test_a_crash_and_a_hang_differ(first, second):
+    found = difference(first(), second())
+    assert found.kind == "hang"
+    assert found.message.startswith("A: ")
+    assert "; B: " in found.message
+    assert "target hung" in found.message
+    assert "the scheduler raised" in found.message
+
+
 def test_a_crash_of_both_targets_at_the_start_is_no_difference():
     both = pair(CrashesAtStart(), CrashesAtStart())
     assert [broken.rule for broken in ran(both).broken] == ["ALL-R01"]

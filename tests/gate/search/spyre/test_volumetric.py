@@ -752,3 +752,10 @@ def test_a_run_that_breaks_nothing_is_not_called_a_counterexample(run, monkeypat
     }
     assert ": breaks SPY-R35 " in named["counterexample"]
     assert "breaks no rule" in named["a run that breaks no rule"]
+
+
+def test_a_parameter_that_is_given_twice_is_refused(run):
+    words = ("--param", "requests=2", "--param", "requests=3")
+    result = run("search", "SPY-R07", *words)
+    assert (result.code, result.out) == (2, "")
+    assert result.err == "schedproof: --param: 'requests=3': requests is given twice\n"
