@@ -44,7 +44,16 @@ def after(history: RunHistory[Any], step: Step, given_back: GivenBack) -> GivenB
 def is_unsure(history: RunHistory[Any], step: Step) -> bool:
     """Return whether a request may have received blocks in this step without the step showing
     it."""
-    return bool(step.preempted) or kept_in_groups.something_unseen(history, step)
+    if step.preempted or kept_in_groups.something_unseen(history, step):
+        return True
+    return groups.are_several(history.config) and _is_sent_without_window(history, step)
+
+
+def _is_sent_without_window(history: RunHistory[Any], step: Step) -> bool:
+    """Return whether a request ends in the step that computes it, and its blocks are sent. Blocks
+    that it received in this step may have left its windows by then, and are not shown."""
+    ends = {*(step.finished or {}), *history.aborts_inside}
+    return any(name in step.scheduled for name in ends & (step.blocks or {}).keys())
 
 
 def held_after(step: Step) -> set[int]:

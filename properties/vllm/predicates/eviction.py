@@ -40,11 +40,11 @@ def _taken(history: VllmRun, step: Step) -> list[int]:
     known = state_of(history).given_back
     if not known or step.blocks is None or given_back.is_unsure(history, step):
         return []
-    received = (b for name, b in handed_out(history, step) if _hit_is_known(history, step, name))
+    received = (b for name, b in handed_out(history, step) if hit_is_known(history, step, name))
     return sorted(block for blocks in received for block in blocks if block in known)
 
 
-def _hit_is_known(history: VllmRun, step: Step, name: str) -> bool:
+def hit_is_known(history: VllmRun, step: Step, name: str) -> bool:
     """Return whether a client can tell which blocks of a request are hits. It cannot if the
     request's load begins in this step."""
     request = history.live.get(name)

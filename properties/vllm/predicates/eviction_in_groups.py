@@ -10,6 +10,7 @@ from ...rules.predicate import Predicate
 from ..history import given_back, given_back_in_groups
 from ..history.kept_in_groups import handed_out
 from ..history.run import Returned, VllmRun, state_of
+from .eviction import hit_is_known
 
 
 def later_group_is_evicted_first(history: VllmRun, step: Step) -> str | None:
@@ -38,11 +39,13 @@ def later_group_is_evicted(history: VllmRun, step: Step) -> bool:
 @once
 def _taken(history: VllmRun, step: Step) -> list[int]:
     """Return the blocks of groups after the first that could be found and that this step hands
-    out."""
+    out. Leave out those of a request whose hit is unknown."""
     known = state_of(history).returned
     if not known or step.blocks is None or given_back.is_unsure(history, step):
         return []
-    received = {block for _, blocks in handed_out(history, step) for block in blocks}
+    received: set[int] = set()
+    for name, blocks in handed_out(history, step):
+        received |= blocks if hit_is_known(history, step, name) else set()
     return sorted(block for block in received & known.keys() if _was_found(known[block]))
 
 
