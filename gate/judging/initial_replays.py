@@ -297,8 +297,15 @@ def replay_crashes(gate: GateContext, configs: Sequence[Mapping[str, Any]]) -> N
     each crash as a finding, unless a known deviation explains it."""
     options = gate.options
     request = Request(id="r0", arrival=0, prompt=(("r0", 1),), max_tokens=1)
-    about = {"system": options.system, "revision": options.revision, "requests": (request,)}
-    scenarios = [Scenario(config={**config}, **about) for config in configs]
+    scenarios = [
+        Scenario(
+            system=options.system,
+            revision=options.revision,
+            config={**config},
+            requests=(request,),
+        )
+        for config in configs
+    ]
     if scenarios and not gate.results.hung:
         _replay_and_shrink(gate, "start", scenarios, "probe")
 
