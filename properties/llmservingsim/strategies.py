@@ -26,20 +26,20 @@ _PUBLISHED: Mapping[str, Sequence[Any]] = {
     "enable_prefix_caching": (True, False),
 }
 WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
-    "crowd": {**_PUBLISHED, "num_blocks": (None,)},
-    "packed": {**_PUBLISHED, "num_blocks": (160, 90)},
+    "crowd": {**_PUBLISHED, "num_blocks": (None,), "instances": (0, 2, 2), "pp_size": (1, 3)},
+    "packed": {**_PUBLISHED, "num_blocks": (160, 90), "pp_size": (1, 3)},
     "long": {
         **{"max_num_seqs": (3, 24), "max_num_batched_tokens": (64, 512)},
-        "num_blocks": (None, 24),
+        **{"num_blocks": (None, 24), "pp_size": (1, 4)},
     },
-    "idle": {**_PUBLISHED, "num_blocks": (None, 48)},
+    "idle": {**_PUBLISHED, "num_blocks": (None, 48), "instances": (1, 0)},
     "deep": {**_PUBLISHED, "num_blocks": (9000,)},
     "loose": _PUBLISHED,
     "full": {**_PUBLISHED, "max_num_batched_tokens": (8192, 2048), "max_num_seqs": (0, 256)},
     "scarce": {
         **{"max_num_seqs": (4, 16), "max_num_batched_tokens": (64, 512)},
         **{"num_blocks": (24, 40), "enable_prefix_caching": (True,)},
-        "long_prefill_token_threshold": (0, 24),
+        **{"long_prefill_token_threshold": (0, 24), "pp_size": (1, 3)},
     },
     "brim": {**_PUBLISHED, "num_blocks": (40, 64)},
     "wide": {**_PUBLISHED, "num_blocks": (6000, 1500)},
@@ -53,7 +53,7 @@ MAX_IN_A_BATCH = (4, 3, 0, 5, 2, 6, 0, 4, 3, 1)
 SEATS_WITHOUT_A_CAP = 6
 STAGES = (1, 1, 1, 1, 2, 3)
 INSTANCES = (0, 0, 0, 0, 1, 0, 0, 2, 0)
-TOOL_STEPS = st.sampled_from((0, 3, 0, 20, 1))
+TOOL_STEPS = (0, 3, 0, 20, 1)
 LONGEST_IN_BLOCKS = 8  # the most blocks in a request, so that a larger pool has room for several
 ROOMY = 4 * LONGEST_IN_BLOCKS  # blocks in the largest pool of a scale
 
@@ -97,7 +97,14 @@ def has_features(config: Config) -> bool:
 
 def with_features(request: Request, config: Config) -> st.SearchStrategy[Request]:
     """Draw the number of steps that a tool runs before the request arrives."""
-    return TOOL_STEPS.map(lambda steps: msgspec.structs.replace(request, tool_steps=steps))
+    drawn = st.sampled_from(TOOL_STEPS)
+    return drawn.map(lambda steps: msgspec.structs.replace(request, tool_steps=steps))
+
+
+def tool_steps(config: Config) -> Sequence[int]:
+    """Return the numbers of steps from which a workload draws how long a tool runs. Some are so
+    long that only sessions are left, and so close that one runs when the next is due."""
+    return (0, 3, 40, 43, 46) if has_features(config) else ()
 
 
 def too_large(config: Config, name: str) -> st.SearchStrategy[Request | None]:

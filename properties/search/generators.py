@@ -74,6 +74,8 @@ class Generators(Protocol):
     whether requests have priorities; without it, drawn priorities are ignored.
     `orders_by_priority(config)` returns whether priorities decide the order. `drafts(config)`
     returns how many drafts are proposed after each token; without it, there are none.
+    `tool_steps(config)` returns the numbers of steps that the tool of a session may run; without
+    it, or if it returns none, no workload has sessions.
     """
 
     LATE_STEPS: int
@@ -128,6 +130,10 @@ def orders_by_priority(generators: Generators, config: Any) -> bool:
 
 def drafts_of(generators: Generators, config: Any) -> int:
     return int(_optional(generators, "drafts", config))
+
+
+def tool_steps_of(generators: Generators, config: Any) -> Sequence[int]:
+    return _optional(generators, "tool_steps", config) or ()
 
 
 def _optional(generators: Generators, name: str, config: Any) -> Any:

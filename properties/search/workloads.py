@@ -19,7 +19,14 @@ from ...model.scenario import Control, Event, Request, Scenario
 from ...model.systems import Model, full_config, make_model
 from ..checking.translation import with_fixed
 from ..history.bounds import bounds_of
-from .generators import TIME_STAMP, Generators, drafts_of, generators_of, has_priorities
+from .generators import (
+    TIME_STAMP,
+    Generators,
+    drafts_of,
+    generators_of,
+    has_priorities,
+    tool_steps_of,
+)
 
 Range = tuple[int, int]
 UNBOUNDED = 4096  # tokens of a request, if nothing bounds it
@@ -300,6 +307,7 @@ class _Requests:
         if shape.patience:
             waits = draw.randint(0, shape.patience)
         gives_up = draw.randrange(100) < shape.aborted
+        tools = tool_steps_of(self._generators, self._config)
         return Request(
             id=name,
             arrival=step,
@@ -310,6 +318,7 @@ class _Requests:
             abort_at=step + waits if gives_up else None,
             abort_inside=gives_up and draw.random() < 0.5,
             accepted=tuple(draw.randint(0, drafts) for _ in range(verifications)),
+            tool_steps=draw.choice(tools) if tools else 0,
         )
 
     def _in_tokens(self, length: int) -> int:
@@ -318,7 +327,9 @@ class _Requests:
 
     def _long_prompt(self, in_largest: bool) -> int:
         if self._shape.nearly_longest:
-            return self._longest - self._draw.randint(1, 30)
+            # Few tokens are within a lookahead of the limit.
+            left = self._draw.randint(1, self._draw.choice((30, 30, 3)))
+            return max(self._longest - left, 1)
         length = self._draw.randint(self._longest // 4, self._longest * 3 // 4)
         if in_largest and self._shape.longest_answer and len(self._made) == 1:
             prompt = (("any", self._longest - 4),)  # room for its answer

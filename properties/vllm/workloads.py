@@ -45,8 +45,9 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     },
     "whole": {
         **{"enable_chunked_prefill": (False,), "max_model_len": (128,), "max_num_seqs": (64,)},
-        **{"max_num_batched_tokens": (128,), "num_blocks": (24, 12)},
+        **{"max_num_batched_tokens": (128,), "num_blocks": (24, 12, 8)},
         **{"enable_prefix_caching": (False, True), "policy": ("fcfs", "priority")},
+        **{"num_speculative_tokens": (0, 3), "num_lookahead_tokens": (0, 3, 3)},
     },
     "operated": {
         **{"max_num_seqs": (16, 128), "max_num_batched_tokens": (256, 2048)},

@@ -26,7 +26,7 @@ from schedproof.gate.targets.supported_releases import parse_release
 from .installer import FAILURES, members
 from .processes import MARK as MARKED
 from .processes import Ended, faults, survivors
-from .report import finish, parser
+from .report import finish, parser, went_wrong
 
 SECONDS = 60
 TURNS = 4
@@ -283,7 +283,7 @@ def main() -> int:
     wrong = [line for report in reports for line in report.wrong]
     alone = f"Another {len(reports):,} installations were left undisturbed."
     total = f"The attack made {endings.total():,} installations {spent}: {counts}. {alone}"
-    lines += ["", f"{total} In total, {len(wrong)} installations went wrong."]
+    lines += ["", f"{total} {went_wrong(len(wrong), 'installation')}"]
     return finish("installs", lines, wrong, write=options.write)
 
 

@@ -39,3 +39,8 @@ def finish(attack: str, lines: Sequence[str], wrong: Sequence[str], *, write: bo
     if write:
         put(PAGE, f"tools/hostile/{attack}.py", lines)
     return min(len(wrong), 100)
+
+
+def went_wrong(number: int, noun: str) -> str:
+    """Say how many went wrong: "No request went wrong.", "2 requests went wrong."."""
+    return f"{f'{number:,}' if number else 'No'} {noun}{'s' * (number > 1)} went wrong."

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from .mutations import corrupt
 from .processes import begin, survivors
-from .report import finish, parser
+from .report import finish, parser, went_wrong
 
 PATIENCE = 5.0  # seconds to wait for an answer
 MOVES = ("/arrive", "/step", "/abort", "/end", "/undo", "/restart")
@@ -133,7 +133,7 @@ def main() -> int:
     about = f"The attack sent {options.requests:,} requests in {seconds}, while it held 50 idle "
     about += f"connections open (seed {options.seed}). The slowest answer took {slowest:.2f} s, "
     about += f"and the server used {memory} MB."
-    lines += ["", f"{about} {len(wrong)} of the requests went wrong."]
+    lines += ["", f"{about} {went_wrong(len(wrong), 'request')}"]
     return finish("server", lines, wrong, write=options.write)
 
 

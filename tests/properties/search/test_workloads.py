@@ -262,6 +262,14 @@ def test_an_operator_performs_only_events_that_are_possible():
     assert {*CONTROLS} - {event.kind for event in operated.events} == {"sleep", "wake_up"}
 
 
+def test_the_simulator_gets_sessions_prefill_instances_and_pipelines():
+    drawn = [run for shape in shapes_of("llmservingsim") for run in runs("llmservingsim", shape, 8)]
+    with_tools = [run for run in drawn if any(request.tool_steps for request in run.requests)]
+    assert {run.config["instances"] for run in with_tools} == {1}
+    assert {run.config["instances"] for run in drawn} == {0, 1, 2}
+    assert max(run.config["pp_size"] for run in drawn) > 2
+
+
 def test_sizes_that_have_to_meet_for_a_fault_to_show_do_meet():
     for system in ("vllm", "generic"):
         # A block lost with each thousandth request shows only in a bounded pool.

@@ -16,6 +16,7 @@ from schedproof.tools.hostile import (
     targets,
 )
 from schedproof.tools.hostile.bad_target import MISDEEDS
+from schedproof.tools.hostile.report import went_wrong
 
 
 @pytest.mark.slow
@@ -114,3 +115,15 @@ def test_a_script_that_runs_in_a_browser_is_seen(tmp_path):
     file.write_text("<meta charset=utf-8><img src=x onerror=owned()>", encoding="utf-8")
     with browser() as client:
         assert "a script in an id ran" in pages.visit(client, file.as_uri(), tmp_path.as_uri())
+
+
+@pytest.mark.parametrize(
+    ("number", "sentence"),
+    [
+        (0, "No request went wrong."),
+        (1, "1 request went wrong."),
+        (1200, "1,200 requests went wrong."),
+    ],
+)
+def test_a_count_of_faults_is_a_sentence(number, sentence):
+    assert went_wrong(number, "request") == sentence
