@@ -15,12 +15,13 @@ NOTHING_CACHED: Mapping[Content, tuple[int, ...]] = {}
 
 
 class Names(NamedTuple):
-    """The names of blocks, if a block may have several names because a hit may end inside it.
+    """The names of blocks in a configuration in which a hit may end inside a block, so that a block
+    may have several names.
 
     `of` maps each block that can be found to its names. `new` are names of states that the current
-    step has yet to compute. `copied` lists the copies that the step makes: the number of the group,
-    the block, and the block that becomes its copy. Both blocks stay in use until the decision is
-    made.
+    step has yet to compute. `copied` lists the copies that the step makes. Each has the number of
+    the group, the block, and the block that becomes its copy. Both blocks stay in use until the
+    decision is made.
     """
 
     of: Mapping[int, tuple[Content, ...]] = {}

@@ -43,8 +43,8 @@ class TraceReporter:
         print_broken(self._console, run)
 
     def over(self, run: TraceRun) -> None:
-        """Print the rest when a run ends: what followed a printed failure, or a remark if the run
-        only differs from its model."""
+        """When a run ends, print the rest: the steps that followed a printed failure, or a remark
+        if the run breaks no rule but differs from its model."""
         explainer = run.explainer
         if run.number in self._shown:
             self._shown.discard(run.number)

@@ -19,9 +19,9 @@ from .state import Coming, Flight, Sequence, State
 def set_off(
     config: VllmConfig, running: tuple[Sequence, ...], flight: Flight
 ) -> tuple[Sequence, ...]:
-    """Return the running requests after a decision has been sent to the worker. Its tokens are now
-    promised, and its drafts are hoped for. If the next step is decided ahead, new drafts are
-    proposed before this decision completes."""
+    """Return the running requests after a decision has been sent to the worker. The decision's
+    tokens are now promised, and its drafts are hoped for. If the next step is decided ahead, new
+    drafts are proposed before this decision completes."""
     if not flight:
         return running
     ahead = config.drafts > 0 and config.decides_ahead
@@ -42,7 +42,8 @@ def _ahead(sequence: Sequence, coming: Coming | None, drafts: int, turn: int) ->
 
 
 def count_down(state: State) -> State:
-    """Return the state at the start of a step, in which each request has one fewer step to rest."""
+    """Return the state at the start of a step. A request that must rest for some steps must now
+    rest for one step less."""
 
     def rested(sequences: tuple[Sequence, ...]) -> tuple[Sequence, ...]:
         return tuple([s._replace(rests=s.rests - 1) if s.rests else s for s in sequences])

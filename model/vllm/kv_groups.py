@@ -241,7 +241,7 @@ def missing(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, tokens
 
 
 def reserved(config: VllmConfig, group: KvGroup, tokens: int) -> int:
-    """Return the length of a group's table that admission expects for a request of `tokens`
+    """Return how long admission expects the block table of a group to be for a request of `tokens`
     tokens."""
     most = places if group.kind == "mamba" else most_blocks
     return most(config, group, tokens)

@@ -161,7 +161,8 @@ class Cadence(NamedTuple):
     """Which steps may compute prompts, if there is a `prefill_schedule_interval`.
 
     Attributes:
-        left: for how many more steps that compute something prefills may be held back.
+        left: how many more steps may hold prefills back, counting only steps that compute
+            something.
         crowded: whether the last step that could admit requests left some waiting; those in
             `aside`, which could not run, do not count.
         prefilling: the running requests that still had known tokens to compute after their last

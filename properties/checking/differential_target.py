@@ -136,7 +136,7 @@ class DifferentialTarget:
         self.together = False
 
     def rejoin(self, steps: int) -> None:
-        """Drive both again, if the second target has taken as many steps of the same run."""
+        """Drive both targets again if the second one has also taken `steps` steps of this run."""
         self.together = steps == self._step
 
     def start(self, system: str, revision: str, config: Mapping[str, Any]) -> Reply:

@@ -178,7 +178,8 @@ class KeptPrefixes:
         return receivers
 
     def _handed_out(self, history: Run, step: Step) -> Iterable[tuple[str, tuple[int, ...]]]:
-        """Yield, for each request, the blocks that it received in this step, without hits."""
+        """Yield, for each request, the blocks that it received in this step, not counting the
+        blocks of its prefix hit."""
         before = _before(history)
         for name, table in (step.blocks or {}).items():
             known = before.get(name, ())

@@ -404,7 +404,8 @@ class ShadowCache:
 
 
 def _goes_on(entry: Entry, content: tuple[Segment, ...], start: int, end: int) -> bool:
-    """Return whether the entry has these tokens and the same tokens come before them."""
+    """Return whether the entry holds the tokens from `start` to `end` of `content`, and the tokens
+    before them are the same as well."""
     return _covers(entry, start, end) and common_prefix_len(entry.content, content) >= end
 
 

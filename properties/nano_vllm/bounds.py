@@ -29,9 +29,9 @@ def together(config: Config, work: int, requests: int) -> int:
     """Return an upper bound on the number of steps that all requests take in total.
 
     The oldest request gets a token in each decode step. Between two decode steps, all others that
-    fit into the pool may have to be prefilled again. This takes a limited number of steps: any two
-    consecutive prefill steps together exceed the budget of one step, or need more slots than one
-    step has.
+    fit into the pool may have to be prefilled again. This takes a limited number of steps, because
+    any two consecutive prefill steps together exceed the budget of one step, or need more slots
+    than one step has.
     """
     pool = config["block_size"] * config["num_blocks"]
     full_steps = 2 * -(-pool // config["max_num_batched_tokens"])

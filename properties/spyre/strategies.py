@@ -132,8 +132,8 @@ def served_pools(
     """Draw the number of usable blocks of the smallest pools with which a server starts.
 
     The platform rounds the number of blocks, including the padding block, down to a multiple of
-    max_num_seqs. The blocks must suffice for a full batch, or as much of it as the limit allows,
-    and the padding block.
+    max_num_seqs. There must be enough blocks for the padding block and a full batch, or for as much
+    of a full batch as the limit allows.
     """
     needed = min(max_num_seqs * (max_model_len // block), limit // block) + 1
     least = ceil(needed / max_num_seqs) * max_num_seqs - 1
@@ -208,8 +208,8 @@ def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], history: RunHis
 
 
 def longest_beside(draw: st.DrawFn, config: Mapping[str, Any], history: RunHistory) -> int:
-    """Draw the length of a prompt, in whole blocks, with which a request of the batch only just
-    ends within max_model_len, or only just exceeds it."""
+    """Draw the length of a prompt, in whole blocks. If a prompt of this length joins, some request
+    of the batch only just ends within max_model_len, or only just exceeds it."""
     block, length = config["block_size"], config["max_model_len"]
     request = draw(st.sampled_from(history.decoding()))
     ends = request.computed + request.max_tokens - request.emitted

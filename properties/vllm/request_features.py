@@ -63,8 +63,8 @@ def ranges_of_requests(draw: st.DrawFn, most: int, drafts: int) -> list[list[int
 
 @st.composite
 def later_limits(draw: st.DrawFn, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Sometimes draw a lower limit on running requests than max_num_seqs, or a threshold that
-    adapts."""
+    """Sometimes draw a limit on running requests that is lower than max_num_seqs, or an adaptive
+    threshold."""
     drawn: dict[str, Any] = {}
     if draw(st.sampled_from((*4 * (False,), True))):
         drawn["max_num_active_seqs"] = draw(st.integers(1, config["max_num_seqs"]))
@@ -114,8 +114,8 @@ def last_options(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict
 
 @st.composite
 def with_pictures(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Request:
-    """Return the request with images in the part of its prompt that is its own. Images in a part
-    that repeats an earlier request stay, unless the part ends inside them."""
+    """Return the request with images added to its own part of the prompt. In a part that repeats an
+    earlier request, images stay as they are, unless the part ends inside one of them."""
     room = min(config["max_num_encoder_input_tokens"], config["encoder_cache_size"])
     sizes = sorted({1, max(room // 2, 1), room}, reverse=True)
     prompt: list[Segment] = []

@@ -91,8 +91,8 @@ def read_formula(name: str) -> str:
 
 
 def kept_instead(rule: str) -> str:
-    """Return what to say of a target on which the run does not break the rule, although it does on
-    the model. Return "" for rules without words of their own."""
+    """Return the message for a run that breaks the rule on the model, but not on the target. Return
+    "" for rules without a message of their own."""
     if rule != LIMIT:
         return ""
     return "stays within the limit in this run, because it uses another formula to admit requests"

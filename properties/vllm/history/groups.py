@@ -182,9 +182,10 @@ def blocks_if_all_kept(config: Config, tokens: int) -> int:
 
 
 def saved_by_hit(config: Config, held: int, found: int) -> int:
-    """Return how many of these blocks a request does not take from the pool if it finds at least
-    `found` tokens, and running requests hold the first `held` of them in full attention. In a group
-    with a window, the request does not take the blocks that a hit does not read."""
+    """Return how many blocks a request need not take from the pool because of its prefix hit. The
+    hit covers at least `found` tokens, and running requests hold the first `held` of these in full
+    attention. In a group with a window, the blocks that the hit does not read are not taken either.
+    """
     if hits_inside(config):  # a hit that ends inside a block takes further blocks
         return 0
     windows = [group for group in further(config) if group.window is not None]

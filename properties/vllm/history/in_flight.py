@@ -44,9 +44,9 @@ def hold_grammars(history: VllmRun) -> None:
 
 
 def rest(history: VllmRun) -> None:
-    """Count down the steps for which requests rest until they may be scheduled again (V1-R50), if
-    the scheduler was asked for a decision. `history` does not yet know which requests end in the
-    step."""
+    """If the scheduler was asked for a decision, subtract 1 from the number of steps for which each
+    request must rest before it may be scheduled again (V1-R50). `history` does not yet know which
+    requests end in the step."""
     ended = len(history.requests) + history.forgotten - len(history.live)
     if is_decided(history, ended):
         for request in history.live.values():

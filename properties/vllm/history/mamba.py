@@ -37,8 +37,8 @@ def exceeds_chunks(config: Config) -> bool:
 def end_of_chunk(
     config: Config, request: VllmRequestHistory, start: int, tokens: int, *, before_end: bool
 ) -> int:
-    """Return the end of a chunk of at most `tokens` tokens that begins at `start`, if no other
-    request has the same tokens."""
+    """Return where a chunk ends that begins at `start` and has at most `tokens` tokens. Assume that
+    no other request has the same tokens."""
     size, end = int(config["block_size"]), start + tokens
     if start >= prefill_end(request):
         return end
@@ -52,8 +52,8 @@ def end_of_chunk(
 
 
 def tail(config: Config, request: VllmRequestHistory, last: int = 0) -> int:
-    """Return the last multiple of the hit unit in a prompt, at which a step leaves a state. Return
-    0 if it is a block boundary or within the first `last` tokens."""
+    """Return the last multiple of the hit unit in a prompt; a step leaves a state there. Return 0
+    if the multiple is a block boundary, or lies within the first `last` tokens."""
     unit = match_unit(config)
     end = (request.prompt - 1) // unit * unit
     return end if end % config["block_size"] and end > last else 0

@@ -46,10 +46,10 @@ def waited_before(history: VllmRun) -> list[VllmRequestHistory]:
     """Return all other unfinished requests in the order in which they are considered, parked ones
     first.
 
-    With sessions, this is the order that the target shows. There are two more cases in which only
-    the target shows this order: with more than two decisions in flight, preempted requests are set
-    aside in the order of their preemptions; and if some requests wait for a grammar, admission
-    might not be in order of arrival.
+    In three cases, the order is taken from the target, because it cannot be computed: with
+    sessions; with more than two decisions in flight, because preempted requests are then set aside
+    in the order of their preemptions; and if requests wait for a grammar, because admission might
+    then not be in order of arrival.
     """
     running = {request.id for request in ran_before(history)}
     waiting = [request for request in history.live.values() if request.id not in running]

@@ -43,9 +43,9 @@ class Sampling(NamedTuple):
 def sampling(history: VllmRun, step: Step) -> Mapping[str, Sampling]:
     """Return the requests with a grammar that certainly sample in the decision of a step.
 
-    If one of them has a token in flight, the masks are made after that token has arrived, and a
-    request that has ended by then gets none. Tokens that are in flight even then precede the masked
-    token as well.
+    If a request has a token in flight, its masks are made after that token has arrived; if the
+    request has ended by then, it gets no mask. Tokens that are still in flight at that time also
+    precede the masked token.
     """
     found: dict[str, Sampling] = {}
     for name, left in missing(history, step).items():
