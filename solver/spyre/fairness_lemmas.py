@@ -25,9 +25,9 @@ from ..smt.execution import SymbolicRun, holds_on, paths, stubs
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from ..smt.terms import all_of, any_of, boolean
-from .code_lemmas import BLOCK, any_constraints, any_switches, config_of, make_request, must_be
 from .pausing_lemmas import FairnessRank
 from .pausing_lemmas import before as ahead
+from .surroundings import BLOCK, any_constraints, any_switches, make_request, must_be
 from .symbolic_admission import length
 from .symbolic_state import any_rest
 
@@ -109,6 +109,9 @@ def step_keeps_fair_order(
     steps = [length(numbers, "steps", 0) for _ in range(count)]
     generated = [length(numbers, "generated") for _ in range(count)]
     left = [length(numbers, "left") for _ in range(count)]
+    # Early ends of three requests would take a minute.
+    ends = [length(numbers, "ends") for _ in range(count)] if count < 3 else left
+    numbers.facts += [end <= most for end, most in zip(ends, left, strict=True)]
     rest = length(numbers, "rest")
     numbers.facts += [step == 0 for step in steps[:decoding]]
     numbers.facts += [step >= 1 for step in steps[decoding:]]
@@ -126,13 +129,13 @@ def step_keeps_fair_order(
                 paused_steps=steps[n],
                 generated=generated[n],
                 max_tokens=generated[n] + left[n],
-                output_len=generated[n] + left[n],
+                output_len=generated[n] + ends[n],
                 computed=1,
                 blocks=(1,),
             )
             for n in range(count)
         )
-        ongoing = make_request(run, "ongoing", prompt=rest + 1, computed=1, blocks=(1,))
+        ongoing = make_request(run, "ongoing", prompt=rest + 1, computed=1)
         prefills, decodes = run.answer(z3.Bool("prefills")), requests[:decoding]
         asked = Asked()
         waits = make_request(run, "waits") if run.answer(z3.Bool("another waits")) else None
@@ -277,7 +280,7 @@ def code_keeps_lone_request(block: int, more: int) -> list[Any]:
     numbers.facts.append(computed + left <= limit + more)
 
     def code(run: SymbolicRun) -> Any:
-        config = config_of(block, max_batch_tkv=run.number(limit))
+        config = any_switches(run, block, max_batch_tkv=run.number(limit))
         return release_2_5_2.fits_limit(config, [make_request(run, "0", computed=computed)])
 
     return holds_on(numbers, paths(numbers, code), z3.BoolVal)

@@ -24,7 +24,8 @@ from ..smt.loops import body_of
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from ..smt.terms import boolean
-from .code_lemmas import BLOCK, any_switches, door_refuses_what_lemmas_assume, make_request
+from .constraint_lemmas import door_refuses_what_lemmas_assume
+from .surroundings import BLOCK, any_switches, make_request
 from .symbolic_admission import Lengths, blocks, length
 from .symbolic_state import any_rest
 

@@ -14,6 +14,7 @@ from ..smt.obligation import Obligation, RuleProof, combine, import_models
 from . import (
     chunk_lemmas,
     code_lemmas,
+    constraint_lemmas,
     fairness_lemmas,
     formula_lemmas,
     length_lemmas,
@@ -130,22 +131,26 @@ def _check(setting: Setting) -> Check:
 
 _BLOCKS = "the code runs with the chosen block size (64 tokens for `any`)"
 _CHUNKS_OF = "chunks of eight blocks"
-_ON = "interleaving and pausing are on (pausing has no effect on `sound` and 2.1.2)"
+_OTHERS = (
+    "the rest of the state and of the configuration may have any value; fields of a request that "
+    "the lemma does not mention are fixed"
+)
 _LENGTH = RuleProof(
     "Does max_model_len need a constraint?",
     "No, if it is a multiple of the block size: the check on arrival then keeps every tkv within "
     "it. Otherwise, a constraint does not keep every tkv within it either.",
     (
         f"{_BLOCKS}, in {_CHUNKS_OF}",
-        "the constraint is checked with up to two decoding requests, the tkv with two",
+        "the constraint is checked with up to two decoding requests, also within a step of "
+        "`sound`, in which another one may wait; the tkv is that of two",
         "no request grows beyond prompt + max_tokens - 1 tokens (SPY-R07's lemmas)",
         "blocks have at least 3 tokens, and max_model_len is longer than two blocks",
-        _ON,
+        _OTHERS,
         "for a request that is alone, the volumetric checks are those of `symbolic_admission`, not "
         "the code, and without `document_figure` and `rounded`, which no release uses",
     ),
     "how release 2.1.2 answers a request that is alone",
-    combine(length_lemmas.obligations, code_lemmas.lengths),
+    combine(length_lemmas.obligations, constraint_lemmas.obligations),
     {
         "max_model_len is not whole blocks: two requests are accepted, and exceed it": lambda: (
             length_lemmas.beyond_length(length_lemmas.Scale(max_model_len=32_770))
@@ -162,12 +167,13 @@ _RESERVATION = RuleProof(
     "Are more blocks ever promised than are free?",
     "No, on the model `sound` and on that of 2.5.2.",
     (
-        f"{_BLOCKS}, in chunks of two blocks, with one request or with one that joins another; "
-        "before the step or the abort, a request holds at most two blocks, and its prompt fills at "
-        "most four more; a hit finds one; on 2.5.2, a request that decodes may also be paused",
+        f"{_BLOCKS}, in chunks of two blocks, with one request, with one that joins another, or "
+        "with two that share a block and may end together; before the step or the abort, a request "
+        "holds at most two blocks, and its prompt fills at most four more; a hit finds one; on "
+        "2.5.2, a request that decodes may also be paused",
         "requests that decode together take their new blocks one after the other",
         "no other constraint refuses a request; a refused request is promised nothing",
-        _ON,
+        f"{_OTHERS}; no lemma runs the code that publishes blocks",
     ),
     "which blocks a hit finds, and under which content they are published (ALL-R09)",
     combine(reservation_lemmas.obligations, promise_lemmas.obligations),
@@ -185,9 +191,10 @@ _PAUSING = RuleProof(
         f"{_BLOCKS}, in {_CHUNKS_OF}",
         "the code runs with up to three requests, each of which decodes, is paused or joins, and "
         "is assumed to do the same for more; beside those that decode or are paused, one may be in "
-        "its prefill; the number of steps is only derived in prose",
+        "its prefill, and one may wait; the number of steps is only derived in prose",
+        "a request that decodes or is paused has computed one token, and of three, none ends early",
         "any batch may or may not fit the limit, but a request that is alone does",
-        _ON,
+        f"{_OTHERS}; no step runs out of blocks",
     ),
     "aborts, arrivals and the code of the limit",
     combine(pausing_lemmas.obligations, fairness_lemmas.obligations),
@@ -202,14 +209,14 @@ _CHUNKS = RuleProof(
     "Yes.",
     (
         f"{_BLOCKS}, in {_CHUNKS_OF}",
-        "a chunk runs with no other request; nothing between two chunks changes what the request "
-        "has computed, which no lemma shows",
+        "beside the request, one may decode, be paused or be aborted within the step, and one may "
+        "wait",
         "a hit consists of whole blocks without the last token; `blocks.admit`, which starts a "
         "request with its hit, runs with at most three of them",
-        _ON,
+        f"{_OTHERS}; no step runs out of blocks",
     ),
     "which blocks a hit finds, and those that a chunk writes (SPY-R56, SPY-R57)",
-    combine(chunk_lemmas.obligations, code_lemmas.chunks),
+    combine(chunk_lemmas.obligations, code_lemmas.obligations),
     {
         "a hit on blocks that were counted, not computed (ALL-R08, 2.1.2 and 2.5.2)": lambda: (
             chunk_lemmas.hit_on_uncomputed(64, 8)
@@ -224,10 +231,10 @@ _PROGRESS = RuleProof(
     "twice the number of tokens. On 2.5.2 others overtake it; without --prove, the search shows "
     "runs in which they do.",
     (
-        "the code runs with blocks of 64 and chunks of 512; pausing, which has no effect on "
-        "`sound`, is off",
+        "the code runs with blocks of 64 and chunks of 512",
         "one decoding request stands for all decoding ones, and at most two waiting ones stand for "
         "all that wait",
+        _OTHERS,
     ),
     "prefix caching, a bounded pool, and how a step computes its chunk or decodes",
     progress_lemmas.obligations,
