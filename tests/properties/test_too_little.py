@@ -46,6 +46,7 @@ def _broken(target, fault, file):
         ("vllm", "V1CP-R36", "v_forget_eagle.json"),
         ("vllm", "V1CP-R36", "v_forget_connector.json"),
         ("vllm", "V1CP-R36", "v_forget_encoder.json"),
+        ("vllm", "V1-R93", "v_groups_forget_ahead.json"),
         ("vllm", "V1CP-R40", "v_evict_ahead.json"),
         ("vllm", "V1CP-R40", "v_evict_pipeline.json"),
         ("vllm", "V1CP-R40", "v_evict_connector.json"),

@@ -17,7 +17,7 @@ from ....model.pool import Content
 from ...history.kept_prefixes import of_partition
 from ...history.prefix_hits import caches
 from ...history.run_history import RunHistory
-from . import groups, in_flight, loads, sessions, speculation
+from . import groups, loads, speculation
 from .groups import MAMBA, NULL_BLOCK, Group, Kept
 from .request_history import VllmRequestHistory
 
@@ -32,9 +32,7 @@ def are_followed(config: Mapping[str, Any]) -> bool:
         groups.are_several(config)
         and caches(config)
         and not groups.hits_inside(config)
-        and in_flight.depth(config) == 1
         and not loads.are_made(config)
-        and not sessions.are_held(config)
     )
 
 

@@ -96,16 +96,19 @@ def several_were_made_to_wait(history: VllmRun, step: Step) -> bool:
 def _made_wait(history: VllmRun) -> list[VllmRequestHistory]:
     """Return the requests that ran before the reset, in order of arrival.
 
-    Return an empty list if other requests may be in front of them: under the priority policy, with
-    several steps in flight, or if a request has encoder inputs or was set aside.
+    Return an empty list if other requests may be in front of them: under the priority policy, or if
+    a request has encoder inputs or was set aside. With several steps in flight, a preempted request
+    may have been set aside while a step still computed it.
     """
-    config = history.config
-    if config["policy"] == "priority" or in_flight.depth(config) > 1:
+    if history.config["policy"] == "priority":
         return []
     if any(request.inputs or was_set_aside(history, request) for request in history.live.values()):
         return []
     event = next((event for event in history.events if event.kind in RESETS_OF_RUNNING), None)
     ran = (event.running or ()) if event is not None else ()
+    others = (request for request in history.live.values() if request.id not in ran)
+    if in_flight.depth(history.config) > 1 and any(request.preemptions for request in others):
+        return []
     staying = history.live.keys() - history.aborts_inside
     return [history.live[name] for name in ran if name in staying]
 

@@ -122,7 +122,6 @@ def test_what_a_request_may_have_received_unseen_is_not_certain():
     "more",
     [
         {"kv_connector": True},
-        {"async_scheduling": True},
         {"kv_groups": [{"kind": "full"}]},
         {"enable_prefix_caching": False},
     ],
