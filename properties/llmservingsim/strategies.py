@@ -101,10 +101,10 @@ def with_features(request: Request, config: Config) -> st.SearchStrategy[Request
     return drawn.map(lambda steps: msgspec.structs.replace(request, tool_steps=steps))
 
 
-def tool_steps(config: Config) -> Sequence[int]:
-    """Return the numbers of steps from which a workload draws how long a tool runs. Some are so
-    long that only sessions are left, and so close that one runs when the next is due."""
-    return (0, 3, 40, 43, 46) if has_features(config) else ()
+def more_fields(config: Config) -> dict[str, Sequence[Any]]:
+    """Return for how many steps a tool may run. Some tools run so long that only sessions are left,
+    and two of these may end shortly after each other."""
+    return {"tool_steps": (0, 3, 40, 43, 46)} if has_features(config) else {}
 
 
 def too_large(config: Config, name: str) -> st.SearchStrategy[Request | None]:

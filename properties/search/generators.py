@@ -1,6 +1,6 @@
 """The generators that each system supplies to the state machine: configurations and requests."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from hypothesis import strategies as st
@@ -74,8 +74,7 @@ class Generators(Protocol):
     whether requests have priorities; without it, drawn priorities are ignored.
     `orders_by_priority(config)` returns whether priorities decide the order. `drafts(config)`
     returns how many drafts are proposed after each token; without it, there are none.
-    `tool_steps(config)` returns the numbers of steps that the tool of a session may run; without
-    it, or if it returns none, no workload has sessions.
+    `more_fields(config)` maps further fields of a workload's requests to the values to draw from.
     """
 
     LATE_STEPS: int
@@ -132,8 +131,8 @@ def drafts_of(generators: Generators, config: Any) -> int:
     return int(_optional(generators, "drafts", config))
 
 
-def tool_steps_of(generators: Generators, config: Any) -> Sequence[int]:
-    return _optional(generators, "tool_steps", config) or ()
+def more_fields_of(generators: Generators, config: Any) -> Mapping[str, Sequence[Any]]:
+    return _optional(generators, "more_fields", config) or {}
 
 
 def _optional(generators: Generators, name: str, config: Any) -> Any:

@@ -25,7 +25,7 @@ from .generators import (
     drafts_of,
     generators_of,
     has_priorities,
-    tool_steps_of,
+    more_fields_of,
 )
 
 Range = tuple[int, int]
@@ -307,7 +307,8 @@ class _Requests:
         if shape.patience:
             waits = draw.randint(0, shape.patience)
         gives_up = draw.randrange(100) < shape.aborted
-        tools = tool_steps_of(self._generators, self._config)
+        fields = more_fields_of(self._generators, self._config)
+        more = {field: draw.choice(values) for field, values in fields.items()}
         return Request(
             id=name,
             arrival=step,
@@ -318,7 +319,7 @@ class _Requests:
             abort_at=step + waits if gives_up else None,
             abort_inside=gives_up and draw.random() < 0.5,
             accepted=tuple(draw.randint(0, drafts) for _ in range(verifications)),
-            tool_steps=draw.choice(tools) if tools else 0,
+            **more,
         )
 
     def _in_tokens(self, length: int) -> int:

@@ -21,6 +21,7 @@ from .history.speculation import drafts as drafts  # for `drafts_of`
 from .predicates.decision import watermark_blocks
 from .request_features import dynamic_drafts, encoders, last_options, later_limits
 from .workloads import WORKLOADS as WORKLOADS  # for `Generators`
+from .workloads import more_fields as more_fields
 
 Config = Mapping[str, Any]
 

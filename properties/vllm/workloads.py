@@ -8,6 +8,8 @@ _PUBLISHED: dict[str, Sequence[Any]] = {
     **{"max_num_seqs": (128, 256), "max_num_batched_tokens": (2048, 8192)},
     **{"enable_prefix_caching": (True, False), "policy": ("fcfs", "priority")},
 }
+_FULL = {"kind": "full"}
+_GROUPS: Sequence[Any] = ([_FULL], [_FULL, {"kind": "sliding_window", "window": 40}])
 WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "crowd": _PUBLISHED
     | {"max_model_len": (512,), "num_blocks": (1000, None), "watermark": (0.6, 0.0)},
@@ -15,7 +17,8 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         **_PUBLISHED,
         **{"max_model_len": (512,), "num_blocks": (90, 48)},
         **{"enable_chunked_prefill": (True, False), "watermark": (0.0, 0.1)},
-        "num_speculative_tokens": (0, 3),
+        **{"num_speculative_tokens": (0, 3), "kv_groups": _GROUPS},
+        "kv_connector": (False, False, True),
     },
     "long": {
         **{"max_num_seqs": (3, 24), "max_num_batched_tokens": (64, 512), "max_model_len": (128,)},
@@ -61,3 +64,8 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "enable_prefix_caching": (True,),
     },
 }
+
+
+def more_fields(config: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
+    """Return for how many steps the blocks of an ended request may be sent."""
+    return {"send_steps": (None, None, 0, 5, 40)} if config.get("kv_connector") else {}
