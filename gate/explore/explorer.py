@@ -90,7 +90,8 @@ def read_limits(words: str) -> tuple[int, ...]:
         first, dash, last = part.strip().partition("-")
         ends = [first, last] if dash else [first, first]
         if not all(end.isascii() and end.isdigit() and len(end) < 7 for end in ends):
-            raise InputError("--limits", f"{words!r}; valid: tokens, such as 6-40 or 12,20,40")
+            valid = "up to 1000 numbers of tokens below 1,000,000, such as 6-40 or 12,20,40"
+            raise InputError("--limits", f"{words!r:.80}; valid: {valid}")
         limits |= set(range(int(ends[0]), int(ends[1]) + 1))
     if not limits or min(limits) < 1 or len(limits) > 1000:
         raise InputError("--limits", f"{words!r}; valid: 1 to 1000 limits of at least 1")

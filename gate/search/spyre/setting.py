@@ -59,7 +59,10 @@ def read_setting(revision: str | None, changes: list[str]) -> Setting:
         elif key in LENGTHS:
             number = read_number(value)
             if number is None or not 1 <= number <= 10**7:
-                raise InputError("--param", f"{change!r}; valid: a number of tokens, 1 to 10000000")
+                valid = "a number of tokens, 1 to 10000000"
+                if key == "block_size":
+                    valid += ", or any together with --prove"
+                raise InputError("--param", f"{change!r}; valid: {valid}")
             length: dict[str, Any] = {LENGTHS[key]: number}
             setting = replace(setting, **length)
         else:

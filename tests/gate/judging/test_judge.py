@@ -555,8 +555,10 @@ class CrashesAtStart(Toy):
     [
         lambda config: config["max_num_seqs"] == 3,  # only the search draws it
         lambda config: config["prefix_caching"],  # the gate itself tries it first
+        lambda config: config["max_model_len"] == 1024,  # of the scale tight
+        lambda config: config["num_blocks"] == 16,  # a kind of configuration
     ],
-    ids=["drawn", "probed"],
+    ids=["drawn", "feature", "scale", "kind"],
 )
 def test_a_crash_at_the_start_in_some_configurations_is_a_finding(gate, crashes):
     judged = gate(CrashesAtStart(crashes), "ALL-R01 ALL-R03", examples=40)

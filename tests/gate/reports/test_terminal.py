@@ -238,7 +238,7 @@ def test_a_pipe_gets_no_progress(console):
 
 @pytest.mark.parametrize("columns", [40, 100])
 def test_a_terminal_gets_progress_that_fits_its_line(columns, console):
-    made = console(TERM="xterm-256color", COLUMNS=str(columns), NO_COLOR="1")
+    made = console(FORCE_COLOR="1", TERM="xterm-256color", COLUMNS=str(columns), NO_COLOR="1")
     made._force_terminal = True
     terminal = Terminal(made, RULES)
     terminal(Progress("hypothesis, small", 10, 60, 100))

@@ -168,6 +168,19 @@ def test_each_fault_of_an_adapter_is_told(examined, target, what, why):
     ]
 
 
+def test_a_crash_at_the_start_is_told_with_the_feature(examined):
+    class Crashes(Toy):
+        def start(self, system, revision, config):
+            if config["prefix_caching"]:
+                raise ValueError("no cache")
+            return super().start(system, revision, config)
+
+    [wrong] = [remark for remark in examined(Crashes()) if remark.says == "wrong"]
+    assert wrong.what == "start with prefix_caching True"
+    assert "ValueError: no cache" in wrong.why
+    assert wrong.why.endswith("; to refuse it, answer with the error 'config'")
+
+
 def test_an_adapter_that_refuses_every_request_is_wrong_even_if_it_may_have_a_reason():
     class RefusesAll(ModelTarget):
         def add(self, request):
