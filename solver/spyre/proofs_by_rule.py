@@ -149,7 +149,7 @@ _LENGTH = RuleProof(
         "for a request that is alone, the volumetric checks are those of `symbolic_admission`, not "
         "the code, and without `document_figure` and `rounded`, which no release uses",
     ),
-    "how release 2.1.2 answers a request that is alone",
+    "which tkv a step reports, and how release 2.1.2 answers a request that is alone",
     combine(length_lemmas.obligations, constraint_lemmas.obligations),
     {
         "max_model_len is not whole blocks: two requests are accepted, and exceed it": lambda: (

@@ -1,16 +1,18 @@
 """Arrivals and aborts between two steps, with a few requests of any length, as in
-`decision_lemmas`."""
+`decision_lemmas`, and the blocks that a request gives back."""
 
 from collections.abc import Iterator
 from itertools import pairwise, product
+from operator import index
 from typing import Any, NamedTuple, cast
 
 import z3
 
+from ...model.pool import Pool, free_blocks
 from ...model.scenario import Request
 from ...model.vllm import kv_cache
 from ...model.vllm.model import VllmModel
-from ...model.vllm.state import State
+from ...model.vllm.state import Sequence, State
 from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubs
 from ..smt.ids import Name, plain_id
 from ..smt.numbers import Numbers
@@ -18,6 +20,7 @@ from ..smt.obligation import Obligation, lemma
 from .decision_lemmas import POLICIES, Symbolic
 from .symbols import Held, Reported, Settings, some
 
+HELD = (1, 2, 3)  # blocks of a request that gives them back
 QUEUES = ((0, 0), (1, 1), (0, 2), (2, 0))  # the numbers of running and of waiting requests
 
 
@@ -25,6 +28,10 @@ def keeps_order() -> Iterator[Obligation]:
     for policy, size in product(POLICIES, QUEUES):
         yield arrival_joins_queue(policy, *size)
         yield abort_removes_only(policy, *size)
+
+
+def gives_back() -> Iterator[Obligation]:
+    return (blocks_given_back_are_free(held) for held in HELD)
 
 
 class Queued(NamedTuple):
@@ -175,6 +182,48 @@ def abort_removes_only(policy: str, running: int, waiting: int, more: int) -> li
         return z3.BoolVal(right and not (more and reported))
 
     return holds_on(numbers, list(paths(numbers, code)), removes)
+
+
+@lemma(
+    "A request gives back each of its blocks that no other request holds, once (blocks).",
+    *("vllm.kv_cache.free", "pool.give_back"),
+    name="blocks_given_back_are_free_{held}",
+)
+def blocks_given_back_are_free(held: int, more: int) -> list[Any]:
+    """Claim that the pool gains exactly the blocks that only this request holds.
+
+    Any number of its tokens is computed, any number of its blocks can be found, and another request
+    may share its first block. Another free block has the same content, and another one has none.
+    With `more` set to 1, this is the lemma's guard, a variant that must fail: it claims that the
+    request gives back one block more.
+    """
+    size, numbers = 4, Numbers()
+    settings = Settings(numbers)
+    computed = numbers.fresh("computed", 0, held * size)
+    published = numbers.fresh("published", 0, held)
+    prompt = held * size + 1
+
+    def code(run: SymbolicRun) -> Any:
+        request = Sequence(
+            *(Name("0"), prompt, 9, 9),
+            content=(("p", prompt),),
+            computed=cast(Any, run.number(computed)),
+            published=index(run.number(published)),
+            blocks=tuple(range(20, 20 + held)),
+        )
+        shares = run.answer(z3.Bool("another shares a block"))
+        other = request._replace(id=Name("1"), blocks=(20,) if shares else (30,))
+        content = request.name(0, size)
+        pool = Pool(40, (7,), 31, ((8, content), (9, None)), {content: (8, 20)})
+        config = settings.config(run, block_size=size)
+        after = kv_cache.free(config, pool, request, (other, request))
+        free = sorted([*after.head, *(number for number, _ in after.tail)])
+        gained = held - shares + more
+        return free == sorted([7, 8, 9, *request.blocks[shares:]]) and (
+            free_blocks(after) == 13 + gained
+        )
+
+    return holds_on(numbers, list(paths(numbers, code)), z3.BoolVal)
 
 
 def is_same(queue: Any, other: Any) -> bool:

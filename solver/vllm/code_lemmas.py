@@ -10,8 +10,8 @@ wrong change to the scheduler makes one of them fail:
   or held.
 - `step_keeps_budget_...`, `decision_keeps_first_...`, `completion_leaves_next_token_...`: about a
   whole decision and a whole step (`decision_lemmas`).
-- `arrival_joins_queue_...`, `abort_removes_only_...`: about arrivals and aborts between two steps
-  (`arrival_lemmas`).
+- `arrival_joins_queue_...`, `abort_removes_only_...`, `blocks_given_back_are_free_N`: about
+  arrivals and aborts between two steps, and N blocks that a request gives back (`arrival_lemmas`).
 - `code_admits_first_in_line_N`: about a whole decision in which no request runs and N wait, with
   the model's own admission.
 - `hit_leaves_last_token_N`, `hit_looks_up_each_block`: a prefix hit consists of whole blocks
@@ -39,7 +39,7 @@ from ..smt.ids import Name, plain_id
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from . import symbols
-from .arrival_lemmas import keeps_order
+from .arrival_lemmas import gives_back, keeps_order
 from .decision_lemmas import (
     SIZES,
     Symbolic,
@@ -78,7 +78,8 @@ def admission(block: int | None) -> list[Obligation]:
     door, *grows = never_preempted(block)
     # The scheduler asks for blocks for a request that runs alone, or for the first in line.
     asks = in_decisions(decision_keeps_first, (size for size in SIZES if size[0] <= 1))
-    return [door, *admits, *grows, *_admits_if_none_run(block), *asks]
+    others = (*asks, *whole_steps(), *keeps_order(), *gives_back())
+    return [door, *admits, *grows, *_admits_if_none_run(block), *others]
 
 
 def _admits_if_none_run(block: int | None) -> list[Obligation]:

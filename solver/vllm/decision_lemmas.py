@@ -129,8 +129,8 @@ def run_decision(policy: Any, running: int, waiting: int, whole: Any = None) -> 
     """Run a decision with this many running and waiting requests. If `whole` is given, it is called
     instead, with a configuration and a state.
 
-    The pool is modelled as the number of requests that have blocks. It may refuse any request that
-    is not alone.
+    The pool is modelled as the set of requests that have blocks. It may refuse any request that is
+    not alone.
     """
     numbers = Numbers()
     settings = Settings(numbers)
@@ -178,7 +178,7 @@ def run_decision(policy: Any, running: int, waiting: int, whole: Any = None) -> 
         def grow(given: Any, pool: Any, request: Any, tokens: Any) -> Any:
             ours(given)
             begins(request)
-            if not (pool == 1 or says("room")):
+            if not (len(pool) == 1 or says("room")):
                 refused.append(plain_id(request.id))
                 return None
             shares[request.id] = bare(tokens)
@@ -195,17 +195,18 @@ def run_decision(policy: Any, running: int, waiting: int, whole: Any = None) -> 
         def admit(given: Any, pool: Any, request: Any, found: Any, tokens: Any, beside: Any) -> Any:
             ours(given)
             begins(request)
-            rightly.append(bool(beside) == (pool > 0) and found == found_by[request.id])
+            rightly.append(bool(beside) == bool(pool) and found == found_by[request.id])
             if beside and not says("room"):
                 return None
             shares[request.id] = bare(tokens)
-            return request._replace(computed=(found and run.number(block)) or 0), pool + 1
+            joined = request._replace(computed=(found and run.number(block)) or 0)
+            return joined, pool | {plain_id(request.id)}
 
         def free(_: Any, pool: Any, victim: Any, *__: Any) -> Any:
             shares.pop(victim.id, None)
             rightly.append(bool(refused))  # one victim for each refusal
             refused.clear()
-            return pool - 1
+            return pool - {plain_id(victim.id)}
 
         def clamp(given: Any, uncomputed: Any, left: Any) -> Any:
             ours(given)
@@ -218,7 +219,7 @@ def run_decision(policy: Any, running: int, waiting: int, whole: Any = None) -> 
         state = State(
             waiting=tuple(in_run[running:]),
             running=tuple(in_run[:running]),
-            pool=cast(Pool, running),
+            pool=cast(Pool, frozenset(map(str, range(running)))),
             arrived=run.number(z3.Int("arrived")),
             aborted=cast(Any, Reported(run, z3.Bool("an abort is reported"), Name("gone"))),
             told=cast(Any, Held(run.number(z3.Int("told")))),
@@ -377,7 +378,8 @@ def _before(decision: Decided, name: str, other: str) -> Any:
 )
 def completion_leaves_next_token(policy: str, running: int, waiting: int, more: int) -> list[Any]:
     """Claim that a whole step counts the tokens that it computes, at most its budget, emits tokens
-    only for requests whose known tokens are all computed, and keeps the order of the queues.
+    only for requests whose known tokens are all computed, keeps the order of the queues, and leaves
+    blocks only to running requests.
 
     Also claim that a request that continues has a token left to compute. The first request may be
     aborted within the step. With `more` set to 1, this is the lemma's guard, a variant that must
@@ -420,17 +422,18 @@ def completion_leaves_next_token(policy: str, running: int, waiting: int, more: 
             [plain_id(request.id) for request in queue]
             for queue in (plan.running, after.running, plan.waiting, after.waiting)
         ]
-        return computed, {plain_id(name) for name in seen["finished"]}, queues
+        return computed, {plain_id(name) for name in seen["finished"]}, queues, after.pool
 
     decision = run_decision(policy, running, waiting, whole)
 
     def right(result: Any) -> Any:
-        computed, finished, (ran, runs, waited, waits) = result
+        computed, finished, (ran, runs, waited, waits), holders = result
         spent = z3.Sum([z3.IntVal(0), *(share for _, share, *_ in computed)])
         claims = [spent <= decision.budget]
         kept = runs == [name for name in ran if name in runs]
         kept = kept and waits == [name for name in waited if name in waits]
-        claims.append(z3.BoolVal(kept and {*runs, *waits, *finished} >= {*ran, *waited}))
+        kept = kept and holders == {*runs} and {*runs, *waits, *finished} >= {*ran, *waited}
+        claims.append(z3.BoolVal(kept))
         claims += [z3.BoolVal(name == "0") for name in waited if name not in waits]
         for name, share, began, continues, emits in computed:
             request = decision.requests[int(name)]

@@ -298,3 +298,54 @@ def test_a_threshold_that_newcomers_ignore_is_not_proven():
     )
     fault = Edit(SCHEDULER, CLAMPS_FIRST, ignores)
     assert status_of("V1-R04", "step_keeps_budget_fcfs_0_1", fault) == "unknown"
+
+
+GIVES_BACK = "    return pool._replace(head=nameless + pool.head, tail=pool.tail + named)\n"
+LEAVES = "            state = (connector.send_or_free if config.loads else free)"
+
+
+@pytest.mark.parametrize(
+    ("lemma", "fault"),
+    [
+        (
+            "blocks_given_back_are_free_1",
+            Edit(
+                POOL,
+                GIVES_BACK,
+                "    tail = tuple({entry[1] or entry[0]: entry for entry in pool.tail + named}"
+                ".values())\n" + GIVES_BACK.replace("pool.tail + named", "tail"),
+            ),
+        ),
+        (
+            "blocks_given_back_are_free_3",
+            before(
+                "    return pool, allocator.freed(cut, held, config.block_size)\n",
+                "    covered = -(-cut.computed // config.block_size)\n"
+                "    cut = cut._replace(blocks=cut.blocks[:covered])\n",
+                CACHE,
+            ),
+        ),
+        (
+            "completion_leaves_next_token_fcfs_2_0",
+            before(
+                LEAVES,
+                '            if finished[sequence.id] == "eos" and len(flight) > 1:\n'
+                "                continue\n",
+                COMPLETION,
+            ),
+        ),
+        (
+            "abort_removes_only_fcfs_1_1",
+            before(
+                "    return (connector.abort if config.loads else free)(config, state, sequence)\n",
+                "    if not sequence.decodes:\n        return state\n",
+            ),
+        ),
+    ],
+    ids=[
+        *("one block for each content", "blocks without tokens"),
+        *("an early end", "an abort in the prompt"),
+    ],
+)
+def test_a_pool_that_loses_blocks_is_refuted(lemma, fault):
+    assert is_refuted("V1CP-R19", lemma, fault)
