@@ -362,7 +362,7 @@ def obligations(block: int | None = None) -> list[Obligation]:
 
 
 def before(rank: FairnessRank, other: FairnessRank, long_outputs: Any) -> Any:
-    """Return whether `release_2_5_2.fairness_order` puts `rank` before `other`."""
+    """Return whether `rank` goes before `other`, as `fairness_lemmas` shows of the code."""
     shorter = z3.If(
         long_outputs, rank.generated > other.generated, rank.generated < other.generated
     )

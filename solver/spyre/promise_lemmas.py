@@ -53,6 +53,10 @@ def obligations(block: int | None = None) -> list[Obligation]:
         "sound": "spyre.blocks.blocks_at_end",
         "2.5.2": "spyre.release_2_5_2.blocks_at_end",
     }
+    chooses = {
+        "sound": "spyre.documented.candidate",
+        "2.5.2": "spyre.release_2_5_2.candidate",
+    }
     lost = {"sound": "spyre.blocks.lost_blocks", "2.5.2": "spyre.release_2_5_2.lost_blocks"}
     lemmas = [door_refuses_what_lemmas_assume(size)]
     for name, code in at_end.items():
@@ -65,7 +69,8 @@ def obligations(block: int | None = None) -> list[Obligation]:
         lemmas.append(replace(aborted, code=("spyre.scheduler.abort", lost[name])))
         summed = code_adds_each_promise(size, name)
         lemmas.append(replace(summed, code=("spyre.blocks.reserved", code)))
-        lemmas.append(shortage_of_blocks_ends_search(size, name))
+        shortage = shortage_of_blocks_ends_search(size, name)
+        lemmas.append(replace(shortage, code=(chooses[name],)))
         lemmas.append(requests_that_end_together_keep_promises_covered(size, name))
     return lemmas
 
