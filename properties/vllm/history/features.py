@@ -128,7 +128,8 @@ class VllmFeatures(Features):
             if known:
                 return loads.tokens_at_start(config, request)
         aborted = account.id in history.aborts_inside
-        pads = bool(speculation.drafts(config))  # some releases pad a request that joins
+        drafts = speculation.drafts(config)  # some releases pad a request that joins
+        pads = drafts > 0 and step.scheduled.get(account.id) == 1 + drafts
         found = prefix_hits.tokens_hit(config, step, account, aborted, pads=pads)
         if found is None and loads.are_synchronous(config):
             return synchronous.loads_surely(history, step, request)

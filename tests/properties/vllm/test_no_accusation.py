@@ -51,6 +51,13 @@ CASES = {
         | {"max_num_encoder_input_tokens": 4, "encoder_cache_size": 4},
         (request("a", (("p", 4), ("q", 4), ("r", 4), ("a", 3)), 1, encoder_inputs=(0, 1, 2)),),
     ),
+    "with drafts, what a request computes after a failed load is found": (
+        {"kv_connector": True, "block_size": 1, **EAGLE},
+        (
+            request("a", (("a", 3),), 1, external_tokens=3, load_fails_at=2),
+            request("b", (("a", 3), ("out:a", 1)), 2, arrival=4),
+        ),
+    ),
     "a request that ends with an error is progress": (
         {"structured_outputs": True},
         (
