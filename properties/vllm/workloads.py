@@ -18,7 +18,8 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         **{"max_model_len": (512,), "num_blocks": (90, 48)},
         **{"enable_chunked_prefill": (True, False), "watermark": (0.0, 0.1)},
         **{"num_speculative_tokens": (0, 3), "kv_groups": _GROUPS},
-        "kv_connector": (False, False, True),
+        **{"kv_connector": (False, False, True), "max_loras": (None, None, 1, 2)},
+        "cache_partitions": (False, True),
     },
     "long": {
         **{"max_num_seqs": (3, 24), "max_num_batched_tokens": (64, 512), "max_model_len": (128,)},
@@ -67,5 +68,8 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
 
 
 def more_fields(config: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
-    """Return for how many steps the blocks of an ended request may be sent."""
-    return {"send_steps": (None, None, 0, 5, 40)} if config.get("kv_connector") else {}
+    """Return the adapters of requests, and for how many steps the blocks of an ended request may be
+    sent."""
+    adapters = {"lora": (None, "one", "two", "three")} if config.get("max_loras") else {}
+    sent = {"send_steps": (None, None, 0, 5, 40)} if config.get("kv_connector") else {}
+    return {**adapters, **sent}

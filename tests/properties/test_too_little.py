@@ -107,6 +107,11 @@ def test_generated_tokens_must_be_found_too(system, rule, file):
     assert broken(system, rule, file, "does not cache generated tokens") == ({rule}, set())
 
 
+def test_a_request_must_be_admitted_although_another_was_aborted_before_the_step():
+    does = "admits nothing in a step before which a sequence was aborted"
+    assert broken("nano_vllm", "NAN-R10", "nano_abort.json", does) == ({"NAN-R10"}, set())
+
+
 def test_in_spyre_generated_tokens_must_be_found_although_their_request_has_ended():
     does = "does not find generated tokens once their request has ended"
     assert broken("spyre", "SPY-R63", "spyre_output.json", does) == ({"SPY-R63"}, set())

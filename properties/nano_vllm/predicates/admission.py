@@ -17,6 +17,7 @@ from .decision import (
     completes,
     free_before,
     kept,
+    least_free_before,
     names,
     preempted,
     prefilled,
@@ -185,12 +186,8 @@ def _would_be_admitted(
 ) -> bool:
     """Return whether an unstarted request that would compute `tokens` tokens passes every check if
     it is considered after the requests in `new`."""
-    free = free_before(history)
-    if (
-        free is None
-        or request.computed
-        or any(behind(history, step, other) is None for other in new)
-    ):
+    free = least_free_before(history)
+    if request.computed or any(behind(history, step, other) is None for other in new):
         return False
     budget = history.config["max_num_batched_tokens"] - sum(step.scheduled[n.id] for n in new)
     taken = sum(blocks_for(history, other.num_tokens) for other in new if not other.computed)

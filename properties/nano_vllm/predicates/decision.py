@@ -75,5 +75,13 @@ def free_before(history: RunHistory) -> int | None:
     return None if history.aborts_to_report else history.last.free_blocks
 
 
+def least_free_before(history: RunHistory) -> int:
+    """Return the least number of blocks that can have been free at the decision. An abort since
+    then only adds to it."""
+    if history.last is None:
+        return int(history.config["num_blocks"])
+    return history.last.free_blocks or 0
+
+
 def names(requests: Iterable[RequestHistory]) -> str:
     return ", ".join(request.id for request in requests)

@@ -184,11 +184,12 @@ def test_drafts_and_decisions_in_flight_occur_in_larger_batches_too(system):
     assert any(run.config.get("async_scheduling") for run in drawn)
 
 
-def test_groups_and_blocks_that_are_sent_occur_in_pools_that_run_out():
+def test_groups_adapters_and_blocks_that_are_sent_occur_in_pools_that_run_out():
     packed = runs("vllm", "packed", 8)
     assert any(len(run.config.get("kv_groups", ())) > 1 for run in packed)
     steps = [request.send_steps or 0 for run in packed for request in run.requests]
     assert max(steps) > 20
+    assert len({request.lora for run in packed for request in run.requests}) > 3
 
 
 @pytest.mark.parametrize("system", [system for system in SYSTEMS if "brim" in shapes_of(system)])

@@ -256,9 +256,14 @@ def test_nobody_is_accused_whose_blocks_nobody_can_count():
     aborted = book(runs("a"), request("b"), request("c"), running="a")
     aborted.aborts_inside = {"c"}
     assert admission.needless_wait(aborted, ran({"a": 1}, "a", "bc")) is None
-    reported = book(runs("a"), request("b"), running="a")
-    reported.aborts_to_report = {"c"}
-    assert admission.needless_wait(reported, ran({"a": 1}, "a", "b")) is None
+
+
+@pytest.mark.parametrize(("free", "breaks"), [(2, True), (1, False)])
+def test_an_abort_before_the_step_only_adds_free_blocks(free, breaks):
+    history = book(runs("a"), request("b"), running="a", free=free)
+    history.aborts_to_report = {"c"}
+    reported = admission.needless_wait(history, ran({"a": 1}, "a", "b"))
+    assert (reported is not None) is breaks
 
 
 def admits(history, **tables):
