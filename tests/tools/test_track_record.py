@@ -27,7 +27,7 @@ from schedproof.tools.track_record import (
 )
 
 FAULTS = faults()
-ROWS = 72  # of 50 pixels each: more would not fit on a page of 3,600
+ROWS = 73  # of 50 pixels each: more would not fit on a page of 3,650
 
 
 def test_the_pages_are_made_of_the_faults_and_of_what_was_replayed():
