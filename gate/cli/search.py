@@ -53,7 +53,8 @@ def command(
     maximize: Annotated[
         str | None,
         typer.Option(
-            help="find the worst volume, overshoot or waste of --param requests=N  [default: 5]"
+            help="find the worst volume, overshoot or waste that N requests can cause "
+            "(--param requests=N)  [default: 5]"
         ),
     ] = None,
     target: Annotated[

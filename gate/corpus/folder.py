@@ -80,8 +80,8 @@ def shortest_first(system: str) -> dict[str, Scenario]:
 
 
 def max_steps(scenario: Scenario) -> int:
-    """Return an upper bound on the number of steps of a replay in which no request has to wait for
-    space."""
+    """Return an upper bound on the number of steps that a replay takes if no request has to wait
+    for space."""
     key = scales_of(scenario.system).chunk_key
     chunk = int(scenario.config[key]) if key else MOST
     work = 0

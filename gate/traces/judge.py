@@ -100,12 +100,12 @@ class TraceJudge:
             self._end()
 
     def _check_finished(self) -> None:
-        """Set `cut` if the current run was neither stopped nor has it finished its requests. A
-        paused scheduler may leave them unfinished. An aborted request is unfinished until the next
-        step reports it.
+        """Set `cut` if the current run was not stopped, and some of its requests have not finished.
+        A paused scheduler may leave them unfinished. An aborted request is unfinished until the
+        next step reports it.
 
-        A run that is followed by another `start` needs a `stop`, too: the server may have been
-        restarted after a crash.
+        If another `start` follows, the current run needs a `stop` as well, because the server may
+        have been restarted after a crash.
         """
         run = self._run
         if run is None or run.broken or self.cut is not None:

@@ -50,8 +50,8 @@ def abort(
 def compute(
     config: SpyreConfig, revision: Revision, state: State, decision: Decision
 ) -> tuple[State, Forward]:
-    """Run the model on the decision. Computed tokens, blocks and tkv advance, but no token is
-    emitted."""
+    """Carry out the forward pass of the decision. Computed tokens, blocks and tkv advance, but no
+    token is emitted."""
     if decision.kind == "prefill":
         return forward.compute_chunk(config, revision, state, decision.members[0])
     if decision.kind == "decode":

@@ -26,7 +26,7 @@ def begin(state: State) -> State:
 
 
 def after(config: VllmConfig, before: State, plan: Plan) -> Cadence:
-    """Return what the next steps need to know about this decision."""
+    """Return what this decision means for later steps: whether they may hold prefills back."""
     known, ran = before.cadence or Cadence(), {sequence.id for sequence in before.running}
     prefilling, carries = [], False
     for sequence in plan.running:

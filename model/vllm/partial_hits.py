@@ -75,8 +75,8 @@ def found(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[tuple[int
 
 
 def hit(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[tuple[int, ...], Sequence]:
-    """Return the whole blocks of a request's hit, and the request. Its `inside` is the number of
-    tokens that the hit covers in the block after these."""
+    """Return the whole blocks of a request's hit, and the request. The request's `inside` is the
+    number of tokens that the hit covers in the block after the whole ones."""
     blocks, tokens = found(config, pool, sequence)
     whole, inside = divmod(tokens, config.block_size)
     return blocks[:whole], sequence._replace(computed=inside, inside=inside)

@@ -103,8 +103,8 @@ class Revision:
         has_room: whether enough blocks are free for a load to begin.
         publishes: whether a block can be found as soon as emitted tokens fill it.
         named_beyond: how many tokens after a block belong to its name.
-        queue_blocked: the queue after a blocked request has arrived at its end; used only under
-            first come, first served.
+        queue_blocked: the queue after a blocked request has arrived at the end of the queue; used
+            only under first come, first served.
         queue_session: the state after a session's turn has ended.
         last_stop: the last block boundary at which the prefill of this many tokens stops, so that
             its Mamba state can be found.

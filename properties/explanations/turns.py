@@ -1,6 +1,6 @@
-"""Explain every other failure by showing which requests computed tokens in each step, and what the
-remaining ones lacked. If there is nothing to say about that, say what the requests in the message
-did last.
+"""Explain the failures that no other module explains. Show which requests computed tokens in each
+step, and what the other requests lacked. If there is nothing to say about that, say what the
+requests in the message did last.
 """
 
 import re
@@ -230,7 +230,7 @@ def _arrival(failure: Failure, name: str) -> int:
 
 def _plausible(failure: Failure, account: RequestHistory) -> Iterator[Need]:
     """Yield what a request needs. If the rule found that there is room, leave out each need that
-    exceeds the free amount: these needs include tokens of prefix hits, which the rule does not
+    exceeds the free amount. Such a need includes tokens of prefix hits, which the rule does not
     count."""
     has_room = "although" in failure.first.message and failure.names(account.id)
     yield from (n for n in _needs(failure, account) if n.needs <= n.free or not has_room)

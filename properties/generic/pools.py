@@ -28,8 +28,8 @@ class Window(NamedTuple):
     size: int
 
     def least(self, tokens: int) -> int:
-        """Return how many blocks are enough for this many tokens, wherever in its block the first
-        token is."""
+        """Return how many blocks are enough for this many tokens, no matter at which place of a
+        block the first token is."""
         return blocks_for(tokens, self.size) + 1
 
 

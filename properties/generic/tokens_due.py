@@ -15,9 +15,9 @@ from ..vllm.history.run import Coming, VllmRun, state_of
 
 def emitted_too_early_or_late(history: VllmRun, step: Step) -> str | None:
     """A decision computes only known tokens and proposed drafts. If decisions are made ahead,
-    tokens in flight count as known. When the decision completes, it emits a token for each request
-    whose known tokens it has all computed. A request that was preempted in the meantime may lose
-    this token."""
+    tokens in flight count as known. When the decision completes, each request emits a token if the
+    decision has computed the last of its known tokens. A request that was preempted in the meantime
+    may lose this token."""
     ahead = speculation.decides_ahead(history.config)
     for name, tokens in reached(history, step).items():
         request = history.live[name]

@@ -50,8 +50,8 @@ class Bounds(NamedTuple):
 
     Attributes:
         alone: the largest number of steps that a request still needs if no other request runs.
-        waits: the largest number of steps until the first request in line is scheduled, behind the
-            requests that have started; None if unbounded.
+        waits: the largest number of steps until the first request in line is scheduled, if only the
+            requests that have started go before it; None if unbounded.
         together: the largest number of steps that all requests take together. `work` is the sum of
             the steps that each request would need alone.
         can_run: whether a target must accept a request with this prompt and max_tokens.

@@ -109,7 +109,7 @@ class RunHistory(Generic[R]):
             unfinished.
         busy_steps: number of steps so far in which an accepted request was unfinished.
         first_in_line: the unstarted request that has waited longest, the step in which it became
-            first, and the most steps that the work ahead of it can take.
+            first, and the largest number of steps that the work ahead of it can take.
         system_state: the state of the system's features, one immutable value.
         shadow: the content of the blocks, if a rule needs it.
         kept: the prefixes that a cache must still find; None if no rule needs them.

@@ -24,8 +24,8 @@ class Predicate(NamedTuple):
     `reads` names everything that the functions read, apart from the configuration and the set of
     unfinished requests: fields of this step and the previous one, PHASES, and FIRST. If a step
     changes none of these, the results stay the same, and the monitor does not evaluate the
-    functions again. None means that they also read how many tokens decoding requests have, which
-    changes in nearly every step.
+    functions again. If `reads` is None, the functions also read how many tokens decoding requests
+    have, which changes in nearly every step.
 
     `only_with` returns whether a configuration has the feature that the rule is about. Without the
     feature, the rule cannot be broken and its witness cannot occur, so the monitor leaves it out.

@@ -237,7 +237,7 @@ def _admitted(model: SpyreModel, joins: Admission) -> list[str]:
 
 
 def _comparison(model: SpyreModel, joins: Admission, name: str) -> str:
-    """Describe how admission compared the batch with the limit for the time until this request
+    """Describe how admission compared the batch with the limit, for the steps until this request
     ends."""
     reach = joins.projected[name]
     alive = sum(other >= reach for other in joins.projected.values())

@@ -169,9 +169,9 @@ def long_prompts(draw: st.DrawFn, config: Mapping[str, Any]) -> Shape:
 def with_tokens(
     config: Mapping[str, Any], prompt: int, max_tokens: int, stops_early: int | None = None
 ) -> Shape:
-    """Return a shape with `max_tokens`, or with as many as fit, but at least one. The prompt in
-    whole blocks and the tokens must fit within max_model_len, and the request alone within the
-    limit."""
+    """Return a shape with `max_tokens` output tokens, or with as many as fit, but at least one. The
+    prompt, in whole blocks, and the output together must fit within max_model_len. The request on
+    its own must stay within the limit."""
     padded = ceil(prompt / config["block_size"]) * config["block_size"]
     room = min(config["max_model_len"] - padded, config["max_batch_tkv"] - prompt + 1)
     allowed = max(min(max_tokens, room), 1)

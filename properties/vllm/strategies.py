@@ -433,8 +433,8 @@ def fitted(config: Config, content: Content, shape: Shape | None) -> Shape:
 
 def steps_to_border(config: Config, history: VllmRun) -> int:
     """Return the number of decode steps after which the next step needs more blocks than are free.
-    If that takes longer than a block, return the number of steps after which a decoding request
-    fills its block."""
+    If this takes at least as many steps as a block has tokens, return the number of steps after
+    which the first decoding request fills its block."""
     running, free = history.decoding(), free_blocks(config, history)
     if free is not None:
         for steps in range(config["block_size"]):

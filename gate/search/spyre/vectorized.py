@@ -101,8 +101,8 @@ def run_vectorized(
 
 
 def read_search(rule: str, revision: str | None, changes: Sequence[str]) -> VectorizedSearch:
-    """Return the search that the options describe. If they set a length, every net has the same
-    configuration."""
+    """Return the search that the options describe. If they set a length, every batch of loads (net)
+    has the same configuration."""
     from ....model.spyre.lanes import REVISIONS, read_rules
 
     name = "sound" if revision is None else revision

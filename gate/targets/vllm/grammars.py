@@ -79,7 +79,7 @@ class Matcher:
 
 class Reasoner:
     """Stands in for the parser that finds the end of a model's reasoning by the tokens that may end
-    it. If there are none, the prompt has ended the reasoning."""
+    it. If there are no such tokens, the reasoning has already ended in the prompt."""
 
     def __init__(self, *ends: int) -> None:
         self.ends = {*ends}
@@ -168,7 +168,7 @@ class Grammars:
     def verified(self, flight: Flight, before: Flights) -> Flight:
         """Return a decision made ahead, with the number of drafts that the worker may accept.
 
-        These drafts are on the worker, which hands those of its last decision to the scheduler.
+        The drafts are on the worker, which hands the drafts of its last decision to the scheduler.
         Some releases tell the worker how many drafts the scheduler has checked.
         """
         tells = "num_acceptable_drafts" in _output_class().__annotations__

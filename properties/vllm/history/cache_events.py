@@ -22,7 +22,8 @@ def published(step: Step) -> CacheEvents:
 class Routing(NamedTuple):
     """The prefix cache of a server, by the names of the blocks that can be found.
 
-    `known`: according to the published events. `cached`: in fact.
+    `known` contains the blocks that can be found according to the published events, and `cached`
+    those that can really be found.
     """
 
     known: frozenset[str] = frozenset()

@@ -29,7 +29,7 @@ def turn(config: Config) -> int:
 
 
 def holds_grammars(config: Config) -> bool:
-    """Return whether tokens may be in flight for which a mask does not wait (V1-R64)."""
+    """Return whether a mask may be made while tokens before it are still in flight (V1-R64)."""
     several = speculation.decides_ahead(config) and depth(config) > 2
     return can_be(config) and several and not turn(config)
 

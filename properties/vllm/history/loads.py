@@ -99,9 +99,9 @@ def take_unseen(history: VllmRun, step: Step) -> bool:
 
 
 def tokens_at_start(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
-    """Return how many tokens need not be computed once the load has finished. The last token never
-    counts. After a failure, return a lower bound: the tokens of the whole blocks before the
-    failure."""
+    """Return how many tokens need not be computed once the load has finished. The last token is not
+    counted, because it is always computed. After a failure, return a lower bound: the tokens of the
+    whole blocks before the failure."""
     return min(tokens_loaded(config, request), request.num_tokens - 1)
 
 
