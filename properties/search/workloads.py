@@ -142,6 +142,7 @@ OPERATIONS: Sequence[tuple[Control, ...]] = (
     *(("pause_all", "resume"), ("pause_new", "resume")),
     *(("reset_running_requests",), ("reset_prefix_cache",)),
 )
+FEATURES = "features"  # lists configurations that later runs have in turn, beside the shape's keys
 POOL = 64  # blocks, for a target that names no pool
 SPARE_BLOCKS = (0, 0, 1, -1, 2)  # what a burst that fills the pool leaves
 
@@ -176,10 +177,15 @@ def workloads(
     """
     keys = _workloads_of(system)[shape]
     usual = full_config(system, revision, {}).keys()
+    features = keys.get(FEATURES, [{}])
     for run in range(number):
         draw = Random(f"{system} {shape} {seed} {run}")
-        first = {key: values[:1] for key, values in keys.items() if key in usual}
-        started = _started(draw, system, revision, {**scale}, keys if run else first, fixed)
+        drawn = {key: values for key, values in keys.items() if key != FEATURES}
+        if run:
+            drawn |= {key: [value] for key, value in features[(run - 1) % len(features)].items()}
+        else:
+            drawn = {key: values[:1] for key, values in drawn.items() if key in usual}
+        started = _started(draw, system, revision, {**scale}, drawn, fixed)
         if started is not None:
             config, model = started
             longest = min(bounds_of(system).limits(config), default=UNBOUNDED)

@@ -3,13 +3,20 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..search.workloads import FEATURES
+
 # The published sizes; pools that run out, and pools that do not.
 _PUBLISHED: dict[str, Sequence[Any]] = {
     **{"max_num_seqs": (128, 256), "max_num_batched_tokens": (2048, 8192)},
     **{"enable_prefix_caching": (True, False), "policy": ("fcfs", "priority")},
 }
 _FULL = {"kind": "full"}
-_GROUPS: Sequence[Any] = ([_FULL], [_FULL, {"kind": "sliding_window", "window": 40}])
+_GROUPS = [_FULL, {"kind": "sliding_window", "window": 40}]
+_ADAPTERS: dict[str, Any] = {
+    "max_loras": 2,
+    "cache_partitions": True,
+    "enable_prefix_caching": True,
+}
 WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "crowd": _PUBLISHED
     | {"max_model_len": (512,), "num_blocks": (1000, None), "watermark": (0.6, 0.0)},
@@ -17,9 +24,11 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         **_PUBLISHED,
         **{"max_model_len": (512,), "num_blocks": (90, 48)},
         **{"enable_chunked_prefill": (True, False), "watermark": (0.0, 0.1)},
-        **{"num_speculative_tokens": (0, 3), "kv_groups": _GROUPS},
-        **{"kv_connector": (False, False, True), "max_loras": (None, None, 1, 2)},
-        "cache_partitions": (False, True),
+        FEATURES: (
+            *({}, {"kv_connector": True}, {"kv_groups": _GROUPS}, _ADAPTERS),
+            *({"num_speculative_tokens": 3}, {"kv_connector": True}),
+            _ADAPTERS | {"max_loras": 1},
+        ),
     },
     "long": {
         **{"max_num_seqs": (3, 24), "max_num_batched_tokens": (64, 512), "max_model_len": (128,)},
