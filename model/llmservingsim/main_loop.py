@@ -45,7 +45,8 @@ def next_time(before: State, state: State, scheduled: bool) -> int:
 
 
 def route_due(state: State) -> State:
-    """Return the state after all due requests have moved from the router to the waiting queue."""
+    """Return the state after all due requests have moved from the router to the waiting queue
+    (LSS-R37)."""
     due = [sequence for time, sequence in state.deferred if time <= state.clock]
     state = state._replace(deferred=state.deferred[len(due) :])
     for sequence in due:
