@@ -52,6 +52,7 @@ from .symbols import Held, Reported, Settings, blocks, some
 
 BLOCK = 16  # tokens, unless the lemmas are about any size
 FEW = 3  # blocks; the code hands them out one by one
+CONTENT = (("p", BLOCK),)  # of a cached block
 
 
 def budget(block: int | None) -> list[Obligation]:
@@ -188,7 +189,8 @@ def admission_decides_as_in_lemmas(block: int, hit: int, idle: int, more: int) -
     """Claim that `kv_cache.admit` decides as `admission_lemmas.gate` does, and leaves as many
     blocks free.
 
-    The request finds `hit` blocks, of which `idle` are held by no request. With `more` set to 1,
+    The request finds `hit` blocks, of which `idle` are held by no request. Two other free blocks
+    may hold the content of the first one. With `more` set to 1,
     this is the lemma's guard, a variant that must fail: one more block is reserved.
     """
     numbers = Numbers()
@@ -212,8 +214,11 @@ def admission_decides_as_in_lemmas(block: int, hit: int, idle: int, more: int) -
             caches_states=False,
         )
         hits = tuple(range(100, 100 + hit))
-        size = run.number(free - idle)
-        pool = Pool(size, (), 1, tuple((number, None) for number in hits[:idle]), NOTHING_CACHED)
+        tail = [(number, CONTENT if number == hits[0] else None) for number in hits[:idle]]
+        if run.answer(z3.And(z3.Bool("two others hold the same"), free >= idle + 2)):
+            tail += [(300, CONTENT), (301, CONTENT)]
+        cached = {CONTENT: tuple(number for number, content in tail if content)}
+        pool = Pool(run.number(free - len(tail)), (), 1, tuple(tail), cached)
         request = any_request(run, known - own, own)
         share = run.number(tokens)
         beside = run.answer(runs)

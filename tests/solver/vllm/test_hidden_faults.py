@@ -326,6 +326,24 @@ LEAVES = "            state = (connector.send_or_free if config.loads else free)
             ),
         ),
         (
+            "admission_decides_as_in_lemmas_1_1",
+            after(
+                "    tail = tuple([entry for entry in pool.tail if entry[0] not in reused])\n",
+                "    names = {name for block, name in pool.tail if block in reused} - {None}\n"
+                "    tail = tuple([entry for entry in tail if entry[1] not in names])\n",
+                POOL,
+            ),
+        ),
+        (
+            "admission_decides_as_in_lemmas_0_0",
+            after(
+                "    fresh, tail = fresh + never_used, tail[len(evicted) :]\n",
+                "    names_out = {content for _, content in evicted} - {None}\n"
+                "    tail = tuple([entry for entry in tail if entry[1] not in names_out])\n",
+                POOL,
+            ),
+        ),
+        (
             "completion_leaves_next_token_fcfs_2_0",
             before(
                 LEAVES,
@@ -344,6 +362,7 @@ LEAVES = "            state = (connector.send_or_free if config.loads else free)
     ],
     ids=[
         *("one block for each content", "blocks without tokens"),
+        *("copies of a hit are lost", "copies of what is evicted are lost"),
         *("an early end", "an abort in the prompt"),
     ],
 )
