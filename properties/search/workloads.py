@@ -180,21 +180,21 @@ def workloads(
     features = keys.get(FEATURES, [{}])
     for run in range(number):
         draw = Random(f"{system} {shape} {seed} {run}")
-        drawn = {key: values for key, values in keys.items() if key != FEATURES}
+        choices = {key: values for key, values in keys.items() if key != FEATURES}
         if run:
-            drawn |= {key: [value] for key, value in features[(run - 1) % len(features)].items()}
+            choices |= {key: [value] for key, value in features[(run - 1) % len(features)].items()}
         else:
-            drawn = {key: values[:1] for key, values in drawn.items() if key in usual}
-        started = _started(draw, system, revision, {**scale}, drawn, fixed)
+            choices = {key: values[:1] for key, values in choices.items() if key in usual}
+        started = _started(draw, system, revision, {**scale}, choices, fixed)
         if started is not None:
             config, model = started
             longest = min(bounds_of(system).limits(config), default=UNBOUNDED)
             made = _Requests(draw, SHAPES[shape], generators_of(system), config, model, longest)
-            drawn = Scenario(
+            scenario = Scenario(
                 system=system, revision=revision, config=config, requests=made.all(run)
             )
-            events = _events(draw, drawn, model) if SHAPES[shape].operated else ()
-            yield structs.replace(drawn, events=events)
+            events = _events(draw, scenario, model) if SHAPES[shape].operated else ()
+            yield structs.replace(scenario, events=events)
 
 
 def _events(draw: Random, scenario: Scenario, model: Model) -> tuple[Event, ...]:
