@@ -342,9 +342,9 @@ def input_missing(history: VllmRun, step: Step, request: VllmRequestHistory, tok
 
 
 def stops_ahead(history: VllmRun) -> int:
-    """Return how many tokens before an input without output a request may stop: as many as its
-    drafter reads ahead. Since 0.33.0, the request stops right before the input, unless inputs must
-    be computed in one step."""
+    """Return how many tokens before an encoder input without output a request may stop: as many
+    tokens as its drafter reads ahead. Since 0.33.0, the request stops right before the input,
+    unless inputs must be computed in one step."""
     before_it = history.revision in since("0.33") and not encoder.are_whole(history.config)
     return 0 if before_it else speculation.read_ahead(history.config)
 
