@@ -30,7 +30,7 @@ from typing import Any
 import z3
 
 from ...model import pool as blocks_of_pool
-from ...model.pool import NOTHING_CACHED, Pool, cached_blocks, free_blocks
+from ...model.pool import NOTHING_CACHED, Content, Pool, cached_blocks, free_blocks
 from ...model.vllm import kv_cache, scheduler
 from ...model.vllm.model import VllmModel
 from ...model.vllm.state import Sequence, State
@@ -52,7 +52,7 @@ from .symbols import Held, Reported, Settings, blocks, some
 
 BLOCK = 16  # tokens, unless the lemmas are about any size
 FEW = 3  # blocks; the code hands them out one by one
-CONTENT = (("p", BLOCK),)  # of a cached block
+CONTENT: Content = (("p", BLOCK),)  # of a cached block
 
 
 def budget(block: int | None) -> list[Obligation]:
