@@ -7,6 +7,7 @@ handed out blocks that it does not show, nothing is known about the order of the
 Source: release 0.33.0: KVCacheManager.free, BlockPool.free_blocks.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,9 +35,11 @@ def after(history: RunHistory[Any], step: Step, given_back: GivenBack) -> GivenB
         return {}
     held = held_after(step)
     kept = {block: place for block, place in given_back.items() if block not in held}
+    # A block that several of them shared becomes free with the last of them, whichever that is.
+    holders = Counter(block for name in gone for block in last.blocks[name])
     for name in gone:
         for place, block in enumerate(last.blocks[name]):
-            if block not in held:
+            if block not in held and holders[block] == 1:
                 kept[block] = name, history.step, place
     return kept
 

@@ -92,3 +92,10 @@ def test_only_whole_blocks_are_followed():
     assert given_back.are_followed(config)
     assert not given_back.are_followed({**config, "enable_prefix_caching": False})
     assert not given_back.are_followed({**config, "prefix_match_unit": 2})
+
+
+def test_a_block_that_two_requests_give_back_in_one_step_belongs_to_neither():
+    history = before(d=(4, 5), b=(4, 6))
+    history.step = 7
+    both = ran({}, blocks={})
+    assert given_back.after(history, both, {}) == {5: ("d", 7, 1), 6: ("b", 7, 1)}
