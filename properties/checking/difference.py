@@ -23,7 +23,7 @@ SHOWN_MEMBERS = 12
 # The classes, the most serious first, each with its meaning.
 CLASSES: Mapping[str, str] = {
     CRASH: "one of them crashes, the other does not",
-    HANG: "one does not answer in time, the other does",
+    HANG: "one does not answer in time, the other answers or crashes",
     REFUSAL: "one accepts a request, an abort or a configuration that the other refuses",
     DECISION: "which requests run, which wait, and how much is computed",
     ORDER: "the same requests, in another order",
