@@ -173,8 +173,8 @@ _RESERVATION = RuleProof(
         "2.5.2, a request that decodes may also be paused",
         "requests that decode together take their new blocks one after the other",
         "no other constraint refuses a request; a refused request is promised nothing",
-        f"{_OTHERS}; no two free blocks have the same content; no lemma runs the code that publishes "
-        "blocks",
+        f"{_OTHERS}; no two free blocks have the same content",
+        "no lemma runs the code that publishes blocks",
     ),
     "which blocks a hit finds, and under which content they are published (ALL-R09)",
     combine(reservation_lemmas.obligations, promise_lemmas.obligations),
