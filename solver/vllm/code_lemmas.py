@@ -91,6 +91,7 @@ def progress(block: int | None) -> list[Obligation]:
     door, *grows = never_preempted(block)
     return [
         *keeps_order(),
+        *gives_back(),
         share_is_computed_as_in_lemmas(),
         door,
         *in_decisions(decision_keeps_first, SIZES),
