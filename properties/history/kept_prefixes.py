@@ -279,9 +279,9 @@ def _before(history: Run) -> Mapping[str, Any]:
 
 
 def _cannot_be_unseen(history: Run, step: Step) -> set[int]:
-    """Return the blocks that a request which the step does not show cannot have received: those
-    that requests hold both before and after the step, and those of requests that computed something
-    and left only after that."""
+    """Return the blocks that cannot have gone to a request without the step showing it. These are
+    the blocks that requests hold both before and after the step, and those of requests that left
+    after they had computed something."""
     before = _before(history)
     after = {number for table in (step.blocks or {}).values() for number in table}
     still = after & {number for table in before.values() for number in table}

@@ -409,8 +409,8 @@ class Scope:
     def local(
         self, node: ast.AST, function: Any, given: list[Kind], named: Mapping[str, Kind]
     ) -> Kind:
-        """Return the kind of the result of a function within this one. It reads the variables of
-        this one as they are when it is called."""
+        """Return the kind of the result of a nested function. The nested function reads this
+        function's variables as they are at the time of the call."""
         names = parameters(function)
         read = {each.id for each in ast.walk(function) if isinstance(each, ast.Name)}
         kinds = dict(zip(names or (), given, strict=False)) | dict(named)

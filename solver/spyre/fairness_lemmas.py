@@ -98,8 +98,9 @@ def _any_limit(
 def step_keeps_fair_order(
     block: int, decoding: int, paused: int, priority: Priority, lone_exceeds: int
 ) -> list[Any]:
-    """Claim that a step that decides on pauses keeps the order, even if it interrupts a prefill. A
-    prefill step must change neither the requests that decode nor those that are paused.
+    """Claim that the order is kept by every step that decides which requests to pause, even if the
+    step interrupts a prefill. A prefill step must change neither the requests that decode nor
+    those that are paused.
 
     With `lone_exceeds` set to 1, this is the lemma's guard, a variant that must fail: a request
     that is alone may exceed the limit.

@@ -93,7 +93,7 @@ class Line:
         self._due = value + self._last[2]
 
     def hold(self, first: int, step: int) -> None:
-        """Repeat the number of the step before `first` in all steps up to `step`."""
+        """In each step from `first` to `step`, repeat the number recorded before `first`."""
         if self._next != first:
             return
         if self._last[3] > 1 and self._last[2]:

@@ -26,8 +26,8 @@ Tables: TypeAlias = Mapping[str, tuple[tuple[int, ...], ...]]
 
 
 def are_followed(config: Mapping[str, Any]) -> bool:
-    """Return whether a client can tell which blocks of several groups are still in the pool. Even
-    so, the cache may find only those of full attention."""
+    """Return whether a client can tell which blocks of several groups are still in the pool. The
+    cache itself may find only those of full attention."""
     return (
         groups.are_several(config)
         and caches(config)
