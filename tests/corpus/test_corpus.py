@@ -70,6 +70,7 @@ RELEASE_ALONE = [
         "a-window-counts-too-few-blocks",
         "a-token-of-the-turn-before",
         "a-preempted-session-is-lost",
+        "blocks-freed-late-are-evicted-in-another-order",
         "waits-before-an-input-that-its-drafter-reads",
         "an-input-is-never-whole-beside-a-drafter",
         "a-failed-load-is-read",
