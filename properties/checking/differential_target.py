@@ -304,15 +304,15 @@ class DifferentialTarget:
         return first, second
 
     def _compare_faults(self, first: TargetFault | None, second: TargetFault | None) -> None:
-        """Record the crash or hang of only one target as a difference, and so if one crashes and
-        the other hangs. Drive only the first target from now on if one of them failed."""
+        """Record a difference if only one target crashes or hangs, or if one crashes and the other
+        hangs. If one of them failed, drive only the first target from now on."""
         hangs = [isinstance(fault, TargetHung) for fault in (first, second)]
         if (first is None) != (second is None) or hangs[0] != hangs[1]:
-            faults = dict(zip(NAMES, (first, second), strict=True))
-            failed = {name: fault for name, fault in faults.items() if fault is not None}
-            number = NAMES.index(next(iter(failed)))
-            details = getattr(faults[NAMES[number]], "details", "") or self.sides[number].stderr()
-            words = "; ".join(f"{name}: {fault}" for name, fault in failed.items())
+            faults = zip(NAMES, (first, second), self.sides, strict=True)
+            failed = [(name, fault, side) for name, fault, side in faults if fault is not None]
+            _, failure, side = failed[0]
+            details = getattr(failure, "details", "") or side.stderr()
+            words = "; ".join(f"{name}: {fault}" for name, fault, _ in failed)
             self._note_answer(HANG if any(hangs) else CRASH, words, details)
         self.coverage.both_failed += first is not None and second is not None
         self.together &= first is None and second is None

@@ -25,6 +25,7 @@ from ..smt.execution import SymbolicLength, SymbolicRun, bare, holds_on, paths, 
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from ..smt.on_symbols import on_symbols
+from ..smt.passed_on import must_be
 from . import chunk_lemmas
 from .step_lemmas import abort_only_removes, arrival_waits_uncomputed
 from .surroundings import (
@@ -34,7 +35,6 @@ from .surroundings import (
     any_switches,
     in_company,
     make_request,
-    must_be,
     same_pool,
 )
 from .symbolic_admission import length

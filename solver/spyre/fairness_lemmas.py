@@ -24,10 +24,11 @@ from ...model.spyre.state import Sequence, State
 from ..smt.execution import SymbolicRun, holds_on, paths, stubs
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
+from ..smt.passed_on import must_be
 from ..smt.terms import all_of, any_of, boolean
 from .pausing_lemmas import FairnessRank
 from .pausing_lemmas import before as ahead
-from .surroundings import BLOCK, any_constraints, any_switches, make_request, must_be
+from .surroundings import BLOCK, any_constraints, any_switches, make_request
 from .symbolic_admission import length
 from .symbolic_state import any_rest
 

@@ -51,7 +51,6 @@ from ..smt.execution import (
     paths,
     stubs,
 )
-from ..smt.ids import plain_id
 from ..smt.kinds import (
     HIDDEN,
     NAME,
@@ -68,6 +67,7 @@ from ..smt.loops import body_of
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from ..smt.on_symbols import on_symbols
+from ..smt.passed_on import plain_id
 from .admission_lemmas import LOOKS_AHEAD
 from .symbolic_admission import MANY, length
 from .symbolic_state import MODULES, StepConfiguration, any_request, several

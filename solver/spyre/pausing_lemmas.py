@@ -52,10 +52,10 @@ from ...model.spyre import documented, release_2_5_2
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Sequence, State
 from ..smt.execution import SymbolicRun, UndecidedError, bare, holds_on, paths, stubs
-from ..smt.ids import plain_id
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation, lemma
 from ..smt.on_symbols import on_symbols
+from ..smt.passed_on import plain_id
 from ..smt.terms import all_of, any_of, boolean, integer
 from . import step_claims
 from .admission_lemmas import BLOCK

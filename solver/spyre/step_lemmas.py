@@ -42,10 +42,10 @@ from ...model.spyre.model import SpyreModel, make_model
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import State
 from ..smt.execution import SymbolicRun, bare, condition, count_as_more, holds_on, paths, stubs
-from ..smt.ids import Name
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from ..smt.on_symbols import on_symbols
+from ..smt.passed_on import Name
 from ..smt.terms import all_of, any_of, boolean, integer
 from . import step_claims
 from .symbolic_admission import MANY, SIZES, Lengths, length, own_tkvs

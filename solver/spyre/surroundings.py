@@ -12,11 +12,7 @@ from ...model.spyre import release_2_1_2, release_2_5_2
 from ...model.spyre.config import SpyreConfig
 from ...model.spyre.revision import Revision
 from ...model.spyre.state import Sequence, State
-from ..smt.execution import (
-    SymbolicRun,
-    UndecidedError,
-    stubs,
-)
+from ..smt.execution import SymbolicRun, stubs
 from .symbolic_state import SymbolicConfig, any_rest
 
 BLOCK, CHUNK_BLOCKS = 64, 8  # tokens and blocks, if the lemmas are about any size
@@ -44,12 +40,6 @@ def any_switches(
     names = ("max_num_seqs", "max_model_len", "max_batch_tkv")
     limits = {name: run.number(z3.Int(name)) for name in names} | keys
     return SymbolicConfig(run, config_of(block, chunk_blocks, **limits), z3.Int("num_blocks"))
-
-
-def must_be(given: Any, config: Any) -> None:
-    """Raise UndecidedError if the code passes a configuration on that is not the given one."""
-    if given is not config:
-        raise UndecidedError("asks about another configuration")
 
 
 @contextmanager

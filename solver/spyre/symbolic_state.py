@@ -33,7 +33,7 @@ from ..smt.execution import (
     bare,
     count_as_more,
 )
-from ..smt.ids import Name
+from ..smt.passed_on import Name
 from ..smt.terms import boolean, integer
 
 # The modules that a step runs.

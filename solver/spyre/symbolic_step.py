@@ -37,9 +37,9 @@ from ..smt.execution import (
     paths,
     stubs,
 )
-from ..smt.ids import Name, plain_id
 from ..smt.numbers import Numbers
 from ..smt.on_symbols import length_of, on_symbols
+from ..smt.passed_on import Name, plain_id
 from ..smt.terms import all_of, any_of, boolean, integer
 from .symbolic_admission import MANY, length
 from .symbolic_state import (

@@ -2,7 +2,7 @@
 `decision_lemmas`, and the blocks that a request gives back."""
 
 from collections.abc import Iterator
-from itertools import pairwise, product
+from itertools import product
 from operator import index
 from typing import Any, NamedTuple, cast
 
@@ -14,11 +14,11 @@ from ...model.vllm import kv_cache
 from ...model.vllm.model import VllmModel
 from ...model.vllm.state import Sequence, State
 from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubs
-from ..smt.ids import Name, plain_id
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
-from .decision_lemmas import POLICIES, Symbolic
-from .symbols import Held, Reported, Settings, some
+from ..smt.passed_on import Name, plain_id
+from .decision_lemmas import POLICIES, Symbolic, make_requests, make_state
+from .symbols import Settings, some
 
 HELD = (1, 2, 3)  # blocks of a request that gives them back
 QUEUES = ((0, 0), (1, 1), (0, 2), (2, 0))  # the numbers of running and of waiting requests
@@ -45,25 +45,13 @@ class Queued(NamedTuple):
     @classmethod
     def make(cls, policy: str, running: int, waiting: int) -> "Queued":
         numbers = Numbers()
-        made = [Symbolic.make(numbers, n, runs=n < running) for n in range(running + waiting)]
         arrived = some(numbers, "arrived")
-        arrivals = [request.arrival for request in made]
-        numbers.facts += [earlier < later for earlier, later in pairwise([*arrivals, arrived])]
-        if policy == "priority":
-            ordered = pairwise(made[running:])
-            numbers.facts += [ahead.priority <= behind.priority for ahead, behind in ordered]
+        made = make_requests(numbers, policy, running, waiting, arrived)
         return cls(numbers, Settings(numbers), made, arrived)
 
     def state(self, run: SymbolicRun, running: int) -> State:
         made = [request.of(run, n) for n, request in enumerate(self.requests)]
-        return State(
-            waiting=tuple(made[running:]),
-            running=tuple(made[:running]),
-            pool=cast(Any, object()),
-            arrived=cast(Any, run.number(self.arrived)),
-            aborted=cast(Any, Reported(run, z3.Bool("an abort is reported"), Name("gone"))),
-            told=cast(Any, Held(run.number(z3.Int("told")))),
-        )
+        return make_state(run, made, running, object(), self.arrived)
 
 
 @lemma(
@@ -135,8 +123,8 @@ def arrival_joins_queue(policy: str, running: int, waiting: int, more: int) -> l
 
 
 @lemma(
-    "An abort removes its request and reports it, and leaves all others as they are (running and "
-    "waiting requests).",
+    "An abort removes its request, reports it, and changes no other request (running and waiting "
+    "requests).",
     *("vllm.model.VllmModel.abort", "vllm.scheduler.abort"),
     name="abort_removes_only_{policy}_{running}_{waiting}",
 )

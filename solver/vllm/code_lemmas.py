@@ -33,11 +33,11 @@ from ...model import pool as blocks_of_pool
 from ...model.pool import NOTHING_CACHED, Content, Pool, cached_blocks, free_blocks
 from ...model.vllm import kv_cache, scheduler
 from ...model.vllm.model import VllmModel
-from ...model.vllm.state import Sequence, State
+from ...model.vllm.state import Sequence
 from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubs
-from ..smt.ids import Name, plain_id
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
+from ..smt.passed_on import Name, plain_id
 from . import symbols
 from .arrival_lemmas import gives_back, keeps_order
 from .decision_lemmas import (
@@ -46,9 +46,10 @@ from .decision_lemmas import (
     completion_leaves_next_token,
     decision_keeps_first,
     in_decisions,
+    make_state,
     step_keeps_budget,
 )
-from .symbols import Held, Reported, Settings, blocks, some
+from .symbols import Held, Settings, blocks, some
 
 BLOCK = 16  # tokens, unless the lemmas are about any size
 FEW = 3  # blocks; the code hands them out one by one
@@ -422,13 +423,12 @@ def code_admits_first_in_line(block: int, waiting: int, reserve: int) -> list[An
             run.number(pool - len(hits)), (), 1, tuple((number, None) for number in hits)
         )
         queue = tuple(other.of(run, n) for n, other in enumerate((request, *others)))
-        reported: Any = Reported(run, z3.Bool("an abort is reported"), Name("gone"))
         with stubs(
             kv_cache,
             prefix_hit=lambda config, pool, request: hits if request.id == "0" else (),
             hold=lambda config, pool, number, tokens: (number, pool),
         ):
-            state = State(waiting=queue, pool=blocks_free, aborted=reported)
+            state = make_state(run, queue, 0, blocks_free, z3.Int("arrived"))
             plan = scheduler.schedule(config, state)
         first = plain_id(plan.running[0].id) if plan.running else None
         return first, bare(plan.scheduled.get("0", 0))

@@ -14,14 +14,13 @@ from typing import Any, NamedTuple, cast
 
 import z3
 
-from ...model.pool import Pool
 from ...model.vllm import completion, kv_cache, scheduler, worker
 from ...model.vllm.model import VllmModel
 from ...model.vllm.state import Sequence, State
-from ..smt.execution import SymbolicRun, UndecidedError, bare, holds_on, paths, stubs
-from ..smt.ids import Name, plain_id
+from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubs
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
+from ..smt.passed_on import Name, must_be, plain_id
 from . import symbols
 from .symbols import Held, Reported, Settings, some
 
@@ -88,6 +87,36 @@ class Symbolic(NamedTuple):
         )
 
 
+def make_requests(
+    numbers: Numbers, policy: Any, running: int, waiting: int, *later: Any
+) -> list[Symbolic]:
+    """Return this many running and waiting requests, in the order of their arrival. The queue is
+    sorted. `later` contains the arrivals of requests that are still to come."""
+    requests = [Symbolic.make(numbers, n, runs=n < running) for n in range(running + waiting)]
+    arrivals = [*(request.arrival for request in requests), *later]
+    numbers.facts += [first < second for first, second in pairwise(arrivals)]
+    if policy == "priority":
+        line = pairwise(requests[running:])
+        numbers.facts += [ahead.priority <= behind.priority for ahead, behind in line]
+    return requests
+
+
+def make_state(
+    run: SymbolicRun, requests: Iterable[Sequence], running: int, pool: Any, arrived: Any
+) -> State:
+    """Return a state in which the first `running` requests run, and in which an abort may have to
+    be reported."""
+    made = tuple(requests)
+    return State(
+        waiting=made[running:],
+        running=made[:running],
+        pool=pool,
+        arrived=run.number(arrived),
+        aborted=cast(Any, Reported(run, z3.Bool("an abort is reported"), Name("gone"))),
+        told=cast(Any, Held(run.number(z3.Int("told")))),
+    )
+
+
 class Decided(NamedTuple):
     """A decision: its requests and limits in symbols, and all paths through the code."""
 
@@ -143,40 +172,30 @@ def run_decision(policy: Any, running: int, waiting: int, whole: Any = None) -> 
     )
     chunks = z3.Bool("enable_chunked_prefill")
     numbers.facts.append(slots >= running)
-    requests = [Symbolic.make(numbers, n, runs=n < running) for n in range(running + waiting)]
-    queue = requests[running:]
-    numbers.facts += [first.arrival < second.arrival for first, second in pairwise(requests)]
-    if policy == "priority":
-        numbers.facts += [ahead.priority <= behind.priority for ahead, behind in pairwise(queue)]
+    requests = make_requests(numbers, policy, running, waiting)
 
     def code(run: SymbolicRun) -> Any:
         config = settings.config(run, policy=policy)
-        # The queue is sorted; by priority, the running requests may have been admitted in any
-        # order.
+        # By priority, the running requests may have been admitted in any order.
         in_run = [request.of(run, n) for n, request in enumerate(requests)]
         if policy == "priority":
             in_run[:running] = in_run[:running][::-1]
         questions: list[int] = []
-        hits: dict[str, Any] = {}
         shares: dict[str, Any] = {}
         turns: dict[str, Any] = {}
-        rightly, refused = [True], list[str]()
-        found_by: dict[str, Any] = {}
+        rightly, refused = list[bool](), list[str]()
+        hits: dict[str, tuple[int, ...]] = {}
 
         def says(what: str, fact: Any = True) -> bool:
             questions.append(1)
             return run.answer(z3.And(z3.Bool(f"{what} {len(questions)}"), fact))
-
-        def ours(given: Any) -> None:
-            if given is not config:
-                raise UndecidedError("asks with another configuration")
 
         def begins(request: Any) -> None:
             rightly.append(any(request is known for known in in_run))
             turns.setdefault(request.id, budget - sum(shares.values()))
 
         def grow(given: Any, pool: Any, request: Any, tokens: Any) -> Any:
-            ours(given)
+            must_be(given, config)
             begins(request)
             if not (len(pool) == 1 or says("room")):
                 refused.append(plain_id(request.id))
@@ -185,17 +204,15 @@ def run_decision(policy: Any, running: int, waiting: int, whole: Any = None) -> 
             return request, pool
 
         def hit(given: Any, pool: Any, request: Any) -> tuple[int, ...]:
-            ours(given)
+            must_be(given, config)
             known = bare(request.num_tokens)
-            found = (1,) if says("hit", block < known) else ()
-            hits[request.id] = block * len(found)
-            found_by[request.id] = found
-            return found
+            hits[request.id] = (1,) if says("hit", block < known) else ()
+            return hits[request.id]
 
         def admit(given: Any, pool: Any, request: Any, found: Any, tokens: Any, beside: Any) -> Any:
-            ours(given)
+            must_be(given, config)
             begins(request)
-            rightly.append(bool(beside) == bool(pool) and found == found_by[request.id])
+            rightly.append(bool(beside) == bool(pool) and found == hits[request.id])
             if beside and not says("room"):
                 return None
             shares[request.id] = bare(tokens)
@@ -209,21 +226,15 @@ def run_decision(policy: Any, running: int, waiting: int, whole: Any = None) -> 
             return pool - {plain_id(victim.id)}
 
         def clamp(given: Any, uncomputed: Any, left: Any) -> Any:
-            ours(given)
+            must_be(given, config)
             return run.number(symbols.clamp(bare(uncomputed), threshold, bare(left)))
 
         def capped(given: Any, uncomputed: Any) -> Any:
-            ours(given)
+            must_be(given, config)
             return run.number(symbols.capped(bare(uncomputed), threshold))
 
-        state = State(
-            waiting=tuple(in_run[running:]),
-            running=tuple(in_run[:running]),
-            pool=cast(Pool, frozenset(map(str, range(running)))),
-            arrived=run.number(z3.Int("arrived")),
-            aborted=cast(Any, Reported(run, z3.Bool("an abort is reported"), Name("gone"))),
-            told=cast(Any, Held(run.number(z3.Int("told")))),
-        )
+        holders = frozenset(map(str, range(running)))
+        state = make_state(run, in_run, running, holders, z3.Int("arrived"))
         with (
             stubs(kv_cache, grow=grow, prefix_hit=hit, admit=admit, free=free),
             stubs(scheduler, clamp=clamp, capped=capped),
@@ -237,7 +248,7 @@ def run_decision(policy: Any, running: int, waiting: int, whole: Any = None) -> 
                 [plain_id(request.id) for request in plan.running],
                 [plain_id(request.id) for request in plan.waiting],
                 [plain_id(name) for name in plan.preempted],
-                {plain_id(name): hit for name, hit in hits.items()},
+                {plain_id(name): block * len(hit) for name, hit in hits.items()},
                 {plain_id(name): turn for name, turn in turns.items()},
                 {plain_id(name): share for name, share in shares.items()},
                 all(rightly),

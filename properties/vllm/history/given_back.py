@@ -9,13 +9,15 @@ Source: release 0.33.0: KVCacheManager.free, BlockPool.free_blocks.
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from ....model.observation import Step
 from ...history.prefix_hits import caches
 from ...history.run_history import RunHistory
 from . import groups, kept_in_groups
 from .run import GivenBack
+
+Known = TypeVar("Known")  # what is known of a block
 
 
 def are_followed(config: Mapping[str, Any]) -> bool:
@@ -25,23 +27,34 @@ def are_followed(config: Mapping[str, Any]) -> bool:
 
 def after(history: RunHistory[Any], step: Step, given_back: GivenBack) -> GivenBack:
     """Return the blocks that are still in the pool after the step."""
-    last = history.last
-    if step.blocks is None or last is None or last.blocks is None:
-        return {}
-    gone = last.blocks.keys() - step.blocks.keys()
-    if not given_back and not gone:
-        return given_back
-    if is_unsure(history, step):
-        return {}
+    kept, gone = still_free(history, step, given_back)
+    if not gone:
+        return kept
     held = held_after(step)
-    kept = {block: place for block, place in given_back.items() if block not in held}
     # A block that several of them shared becomes free with the last of them, whichever that is.
-    holders = Counter(block for name in gone for block in last.blocks[name])
-    for name in gone:
-        for place, block in enumerate(last.blocks[name]):
+    holders = Counter(block for table in gone.values() for block in table)
+    for name, table in gone.items():
+        for place, block in enumerate(table):
             if block not in held and holders[block] == 1:
                 kept[block] = name, history.step, place
     return kept
+
+
+def still_free(
+    history: RunHistory[Any], step: Step, given_back: Mapping[int, Known]
+) -> tuple[dict[int, Known], dict[str, tuple[int, ...]]]:
+    """Return the blocks of `given_back` that are still in the pool after the step, and the block
+    tables of the requests that give back their blocks in it. Return neither if they are
+    unknown."""
+    last = history.last
+    if step.blocks is None or last is None or last.blocks is None:
+        return {}, {}
+    gone = last.blocks.keys() - step.blocks.keys()
+    if not (given_back or gone) or is_unsure(history, step):
+        return {}, {}
+    held = held_after(step)
+    kept = {block: known for block, known in given_back.items() if block not in held}
+    return kept, {name: last.blocks[name] for name in gone}
 
 
 def is_unsure(history: RunHistory[Any], step: Step) -> bool:

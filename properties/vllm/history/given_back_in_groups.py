@@ -34,16 +34,8 @@ def after(
     history: RunHistory[Any], step: Step, returned: Mapping[int, Returned]
 ) -> Mapping[int, Returned]:
     """Return the blocks that are still in the pool after the step."""
-    last = history.last
-    if step.blocks is None or last is None or last.blocks is None:
-        return {}
-    gone = last.blocks.keys() - step.blocks.keys()
-    if not returned and not gone:
-        return returned
-    if given_back.is_unsure(history, step):
-        return {}
-    held = given_back.held_after(step)
-    kept = {block: known for block, known in returned.items() if block not in held}
+    kept, gone = given_back.still_free(history, step, returned)
+    held = given_back.held_after(step) if gone else ()
     for name in gone:
         kept |= {
             block: known for block, known in _given_back(history, step, name) if block not in held

@@ -231,14 +231,14 @@ def test_a_step_beyond_its_budget_beside_an_abort_is_refuted(lemma, fault):
 
 
 @pytest.mark.parametrize(
-    "more",
-    ["len(sequence.blocks) > 1", "len(state.aborted)"],
+    "fault",
+    [
+        Edit(SCHEDULER, BEHIND, BEHIND.replace("\n", " + (len(sequence.blocks) > 1)\n")),
+        Edit(QUEUES, BUDGET, f"(1 + len(state.aborted)) * {BUDGET}"),
+    ],
+    ids=["the number of blocks", "the number of aborts"],
 )
-def test_code_that_reads_what_the_lemmas_do_not_model_is_not_proven(more):
-    if "state" in more:
-        fault = Edit(QUEUES, BUDGET, f"(1 + {more}) * {BUDGET}")
-    else:
-        fault = Edit(SCHEDULER, BEHIND, BEHIND.replace("\n", f" + ({more})\n"))
+def test_code_that_reads_what_the_lemmas_do_not_model_is_not_proven(fault):
     assert status_of("V1-R04", "step_keeps_budget_fcfs_1_0", fault) == "unknown"
 
 

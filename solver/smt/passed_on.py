@@ -1,4 +1,5 @@
-"""Ids of requests that the code may compare with each other, but not read."""
+"""What the code may only pass on: ids of requests, which it may also compare with each other, and
+configurations."""
 
 import re
 from typing import Any
@@ -33,3 +34,9 @@ class Name(str):
 def plain_id(name: str) -> str:
     """Return the plain id that a `Name` hides from the code."""
     return str.__str__(name)
+
+
+def must_be(given: Any, config: Any) -> None:
+    """Raise UndecidedError if the code passes a configuration on that is not the given one."""
+    if given is not config:
+        raise UndecidedError("asks about another configuration")
