@@ -302,54 +302,18 @@ class RunHistory(Generic[R]):
         return bounds_of(self.system).together(self.config, self.work, self.arrived)
 
     def observe(self, step: Step) -> None:
+        """Take note of the step, after it was judged."""
         changes = self.cache_changes(step)
         if self.shadow is not None and changes is not None:
             self.shadow.book(step, changes)
         if self.kept is not None:
             self.kept.observe(self, step)
-        features = self.features
-        features.begin(self, step)
-        stands = self.pause is not None and not step.scheduled
-        self.pause_steps = self.pause_steps + 1 if stands else 0
-        if not self.live or stands or features.may_compute_nothing(self, step):
-            self.barren_steps = 0
-        else:
-            self.busy_steps += 1
-            self.barren_steps = 0 if makes_progress(step) else self.barren_steps + 1
+        self.features.begin(self, step)
+        self._count_step(step)
         self.last_was_prefill = bool(self.prefill_members(step))
-        moved = False
-        for name in step.preempted or ():
-            if name in self.live:
-                self.live[name].rewind()
-                moved = True
-        for name, tokens in step.scheduled.items():
-            account = self.requests.get(name)
-            if account is None:
-                continue
-            if account.ended is not None:  # a fault, but what the request computes still counts
-                self._kin.add(account)
-            hit = 0 if account.started else self._hit(step, account)
-            if not account.prefilled:
-                account.prefill_steps += 1
-                moved = True
-            if not account.started:
-                account.began = self.step
-                moved = True
-            account.prefix_hit += hit
-            account.computed += hit + tokens
-            features.computed(self, step, account)
-        completes = features.decided(self, step)
-        emitted = step.emitted
-        if emitted is None:
-            emitted = features.emissions(self, step, completes)
-        for name, tokens in emitted.items():
-            account = self.requests.get(name)
-            if account is not None:
-                account.emitted += tokens
-                prefilled = account.prefilled
-                features.emitted(account, tokens, completes, self.config)
-                moved |= not prefilled or not account.prefilled
-        if features.end(self, step) or moved:
+        moved = self._compute(step)
+        moved |= self._emit(step)
+        if self.features.end(self, step) or moved:
             self._moved()
         finished = self._endings() if step.finished is None else step.finished
         for name, reason in finished.items():
@@ -366,6 +330,53 @@ class RunHistory(Generic[R]):
         self._note_first_in_line()
         if self.forgets:
             self._forget(step)
+
+    def _count_step(self, step: Step) -> None:
+        """Count the step as busy or barren, or as a step of a pause."""
+        stands = self.pause is not None and not step.scheduled
+        self.pause_steps = self.pause_steps + 1 if stands else 0
+        if not self.live or stands or self.features.may_compute_nothing(self, step):
+            self.barren_steps = 0
+        else:
+            self.busy_steps += 1
+            self.barren_steps = 0 if makes_progress(step) else self.barren_steps + 1
+
+    def _compute(self, step: Step) -> bool:
+        """Count preemptions and computed tokens. Return whether a phase may change."""
+        moved = False
+        for name in step.preempted or ():
+            if name in self.live:
+                self.live[name].rewind()
+                moved = True
+        for name, tokens in step.scheduled.items():
+            if (account := self.requests.get(name)) is None:
+                continue
+            if account.ended is not None:  # a fault, but what the request computes still counts
+                self._kin.add(account)
+            hit = 0 if account.started else self._hit(step, account)
+            moved |= not (account.prefilled and account.started)
+            if not account.prefilled:
+                account.prefill_steps += 1
+            if not account.started:
+                account.began = self.step
+            account.prefix_hit += hit
+            account.computed += hit + tokens
+            self.features.computed(self, step, account)
+        return moved
+
+    def _emit(self, step: Step) -> bool:
+        """Count emitted tokens. Return whether one of the requests was or is in its prefill."""
+        moved, features, emitted = False, self.features, step.emitted
+        completes = features.decided(self, step)
+        if emitted is None:
+            emitted = features.emissions(self, step, completes)
+        for name, tokens in emitted.items():
+            if (account := self.requests.get(name)) is not None:
+                account.emitted += tokens
+                prefilled = account.prefilled
+                features.emitted(account, tokens, completes, self.config)
+                moved |= not (prefilled and account.prefilled)
+        return moved
 
     @once
     def cache_changes(self, step: Step) -> Changes | None:
@@ -427,9 +438,7 @@ class RunHistory(Generic[R]):
         self._sorted_members = (prefills, decodes)
 
     def _sort_phases(self) -> tuple[list[R], list[R], list[R]]:
-        unstarted: list[R] = []
-        ongoing: list[R] = []
-        decoding: list[R] = []
+        unstarted, ongoing, decoding = list[R](), list[R](), list[R]()
         for request in self.live.values():
             if request.id in self.paused:
                 continue

@@ -176,11 +176,19 @@ def _past_the_end(history: RunHistory[Any], name: str, tokens: int) -> str | Non
 def tokens_wrong(history: RunHistory[Any], step: Step) -> str | None:
     """A request emits all its tokens, and ends with the last one, for the right reason
     (ALL-R04)."""
-    emitted = step.emitted or {}
-    finished = step.finished or {}
-    over = history.features.completing(history, step)
-    for name, tokens in emitted.items():
-        if name not in over:
+    endings = (_ending_wrong(history, step, account) for account in history.live.values())
+    return (
+        _emission_wrong(history, step)
+        or next(filter(None, endings), None)
+        or _abort_unreported(history, step)
+    )
+
+
+def _emission_wrong(history: RunHistory[Any], step: Step) -> str | None:
+    """Return a message if a request emits tokens that it cannot have computed."""
+    completing = history.features.completing(history, step)
+    for name, tokens in (step.emitted or {}).items():
+        if name not in completing:
             return f"{name} is not scheduled, but emitted {tokens}"
         if name not in history.live:
             return f"{name} emitted {tokens} although it has ended or was never accepted"
@@ -188,62 +196,58 @@ def tokens_wrong(history: RunHistory[Any], step: Step) -> str | None:
             return f"{name} emitted {tokens} although it was aborted inside the step"
         if history.live[name].never_runnable and (why := _past_the_end(history, name, tokens)):
             return why
-    aborts_inside = history.aborts_inside
-    for name, account in history.live.items():
-        total = account.emitted + emitted.get(name, 0)
-        reason = finished.get(name)
-        due = account.output_len
-        if reason is None and due is not None and total < due and name not in aborts_inside:
-            continue  # it continues
-        if name in aborts_inside:
-            if reason != "aborted":
-                says = f"says {reason}" if reason else "does not list it"
-                return f"{name} was aborted inside the step, but finished {says}"
-            continue
-        if total == 0 and reason is None:
-            continue
-        if account.never_runnable and reason is not None and total <= account.max_tokens:
-            continue  # it can never run to its end, so ending it is right
-        if reason == "error" and not total and history.features.may_end_early(history, account):
-            continue
-        due = account.output_len
-        open_ended = due is None
-        if due is None:  # the number of its tokens is known only at its end
-            at_once = reason == "eos" and name in emitted
-            due = min(total, account.max_tokens) if at_once else account.max_tokens
-        if total > due:
-            return f"{name} emitted {total} tokens of {due}"
-        if total == due and history.features.goes_on(account):
-            if reason is not None:
-                return f"{name} finished ({reason}) before its last turn"
-            continue
-        if total < due:
-            if reason is not None:
-                return f"{name} finished ({reason}) after {total} tokens of {due}"
-            continue
-        expected = "eos" if due < account.max_tokens else "length"
-        if open_ended and reason == "eos":
-            continue  # the last allowed token may also be an EOS
-        if reason is None:
-            return (
-                f"{name} emitted its last token ({total} of {due}), "
-                f"but finished does not list it (expected {expected})"
-            )
-        if reason != expected:
-            return (
-                f"{name} emitted its last token ({total} of {due}), "
-                f"finished says {reason}, expected {expected}"
-            )
+    return None
+
+
+def _ending_wrong(history: RunHistory[Any], step: Step, account: RequestHistory) -> str | None:
+    """Return a message if the request ends too early, too late or for the wrong reason."""
+    name, emitted = account.id, step.emitted or {}
+    total = account.emitted + emitted.get(name, 0)
+    reason = (step.finished or {}).get(name)
+    if name in history.aborts_inside:
+        if reason == "aborted":
+            return None
+        says = f"says {reason}" if reason else "does not list it"
+        return f"{name} was aborted inside the step, but finished {says}"
+    due = account.output_len
+    if reason is None and (total == 0 or (due is not None and total < due)):
+        return None  # it continues
+    if account.never_runnable and reason is not None and total <= account.max_tokens:
+        return None  # it can never run to its end, so ending it is right
+    if reason == "error" and not total and history.features.may_end_early(history, account):
+        return None
+    open_ended = due is None
+    if due is None:  # the number of its tokens is known only at its end
+        at_once = reason == "eos" and name in emitted
+        due = min(total, account.max_tokens) if at_once else account.max_tokens
+    if total > due:
+        return f"{name} emitted {total} tokens of {due}"
+    if total < due:
+        return f"{name} finished ({reason}) after {total} tokens of {due}" if reason else None
+    if history.features.goes_on(account):
+        return f"{name} finished ({reason}) before its last turn" if reason else None
+    expected = "eos" if due < account.max_tokens else "length"
+    if reason == expected or (open_ended and reason == "eos"):
+        return None  # the last allowed token may also be an EOS
+    last = f"{name} emitted its last token ({total} of {due}), "
+    if reason is None:
+        return last + f"but finished does not list it (expected {expected})"
+    return last + f"finished says {reason}, expected {expected}"
+
+
+def _abort_unreported(history: RunHistory[Any], step: Step) -> str | None:
+    """Return a message if requests were aborted before the step, but are not reported."""
+    finished = step.finished or {}
     unreported = [
         name
         for name in history.aborts_to_report
         if finished.get(name) != "aborted"
         and not (name in finished and history.requests[name].never_runnable)
     ]
-    if unreported:
-        names = _names(sorted(unreported))
-        return f"{names} aborted before the step, but not reported as aborted in it"
-    return None
+    if not unreported:
+        return None
+    names = _names(sorted(unreported))
+    return f"{names} aborted before the step, but not reported as aborted in it"
 
 
 def token_due(history: RunHistory[Any], step: Step) -> bool:
