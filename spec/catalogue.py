@@ -349,6 +349,18 @@ def _faults(rule: Rule, path: str) -> Iterator[str]:
     ):
         for index, value in enumerate(getattr(rule, key)):
             yield from _foreign(f"{path}.{key}[{index}]", value, valid)
+    if rule.beside:
+        yield _fault(f"{path}.beside", rule.beside, "absent")
+    yield from _check_faults(rule, path)
+    yield from _change_faults(rule, path)
+    for index, row in enumerate(rule.divergences):
+        place = f"{path}.divergence[{index}]"
+        yield from _empty(row, ("releases", "statement"), place)
+        yield from _foreign(f"{place}.system", row.system, ("", *SYSTEMS))
+
+
+def _check_faults(rule: Rule, path: str) -> Iterator[str]:
+    """Yield what is wrong with how the rule is checked, or with why it is not."""
     reasons = [key for key in ("planned", "unchecked") if getattr(rule, key)]
     if len(reasons) > 1:
         yield _fault(f"{path}.unchecked", rule.unchecked, "absent, because the rule is planned")
@@ -370,8 +382,9 @@ def _faults(rule: Rule, path: str) -> Iterator[str]:
         yield _fault(f"{path}.stands_in", [], "the rules that it follows from")
     if rule.stands_in and not rule.unchecked:
         yield _fault(f"{path}.stands_in", list(rule.stands_in), "[], because the rule is checked")
-    if rule.beside:
-        yield _fault(f"{path}.beside", rule.beside, "absent")
+
+
+def _change_faults(rule: Rule, path: str) -> Iterator[str]:
     newest = None
     for index, change in enumerate(rule.changes):
         place = f"{path}.change[{index}]"
@@ -381,10 +394,6 @@ def _faults(rule: Rule, path: str) -> Iterator[str]:
             after = f", after {newest}" if newest is not None else ""
             yield _fault(f"{place}.since", change.since, f"a release, such as '0.31.0'{after}")
         newest = since or newest
-    for index, row in enumerate(rule.divergences):
-        place = f"{path}.divergence[{index}]"
-        yield from _empty(row, ("releases", "statement"), place)
-        yield from _foreign(f"{place}.system", row.system, ("", *SYSTEMS))
 
 
 def _foreign(path: str, value: str, valid: tuple[str, ...]) -> Iterator[str]:
