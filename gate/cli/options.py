@@ -135,8 +135,9 @@ def project_note(systems: Collection[str]) -> str:
 
 
 def project_settings(system: str) -> str:
-    """Return a name for what the project file changes in the gates of this system; "" if it changes
-    nothing. If there are deviations, the name contains the date, because an entry may expire."""
+    """Return a name for the changes that the project file makes to the gates of this system, or ""
+    if it makes none. If there are deviations, the name contains the date, because an entry may
+    expire."""
     if not project_note([system]):
         return ""
     project = read_project()

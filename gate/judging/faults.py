@@ -173,8 +173,8 @@ def _lines_of(file: str, finding: Finding) -> set[str]:
 
 
 def _extra_features(finding: Finding, other: Finding, usual: Collection[str]) -> set[str]:
-    """Return the optional features that the first finding needs and the second does not, in any
-    setting.
+    """Return the optional features that the first finding needs and the second needs in no setting
+    at all.
 
     If only one of them needs sessions, for example, a fault in the handling of sessions cannot have
     caused both. If the second finding was not shrunk, its needs are unknown, but it cannot need a

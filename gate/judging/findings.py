@@ -282,8 +282,8 @@ def _divergence(
 
 
 def _until(gate: GateContext, place: Place, scenario: Scenario, step: int) -> Scenario:
-    """Return the scenario without what happens after this step. It still takes this step, even if
-    nothing is left to do by then."""
+    """Return the scenario without anything that happens after this step. A replay still takes this
+    step, even if nothing is left to do by then."""
     cut = until(scenario, step)
     longer = kept_going(cut, step)
     if cut == scenario or longer == cut:

@@ -39,7 +39,8 @@ def blocks_of(block: int | None) -> str:
 
 
 def _sizes(block: int | None, lemmas: Sequence[Discharged]) -> str:
-    """Say for which block sizes the lemmas hold. Lemmas that run code always run it with one."""
+    """Say for which block sizes the lemmas hold. Lemmas that run code always use a single block
+    size."""
     if block is None and any(lemma.code for lemma in lemmas):
         return " (arithmetic for blocks of any size, code for blocks of one size)"
     return f" for {blocks_of(block)}"

@@ -100,13 +100,14 @@ StopBefore = Callable[[VllmConfig, int, int], int]
 
 
 def stop_early(config: VllmConfig, tokens: int, left: int) -> int:
-    """Stop so early that the drafter does not read the input either, unless nothing would be left
-    to compute."""
+    """Return how many of the `left` tokens before an input to compute. Leave out those from which
+    the drafter would read into the input, unless no token would remain."""
     return left - config.read_ahead if left > config.read_ahead else left
 
 
 def stop_before(config: VllmConfig, tokens: int, left: int) -> int:
-    """Stop early, unless this might split the preceding input."""
+    """Return how many tokens before an input to compute, as in `stop_early`. If inputs must not be
+    split, compute all of them, because the last of them may belong to another input."""
     is_whole = config.disable_chunked_mm_input is True
     return min(tokens, left) if is_whole else stop_early(config, tokens, left)
 

@@ -219,7 +219,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @cached_property
     def holds_grammars(self) -> bool:
-        """Return whether a mask may be made while tokens before it are still in flight (V1-R64)."""
+        """Return whether requests with a grammar must rest, because a mask could otherwise be made
+        while tokens before it are still in flight (V1-R64)."""
         return self.has_grammars and self.decides_ahead and self.depth > 2 and not self.turn
 
     @cached_property

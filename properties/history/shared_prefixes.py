@@ -112,8 +112,8 @@ class SharedPrefixes(Generic[R]):
     def of(self, request: R) -> Collection[R]:
         """Return the requests that begin with the same token as this one, including itself.
 
-        Ended requests are included only if they determine how much any of them shares, has
-        computed, or may have filled.
+        An ended request is included only if, in some branch of its tokens, it is the one that
+        shares the most tokens, has computed the most, or may have filled a block first.
         """
         family = self._families.get(_beginning(request), {})
         if not self._ended and not self._before:

@@ -129,11 +129,12 @@ def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
 def served_pools(
     block: int, max_model_len: int, max_num_seqs: int, limit: int
 ) -> st.SearchStrategy[int]:
-    """Draw the number of usable blocks of the smallest pools with which a server starts.
+    """Draw the number of usable blocks of a pool that is only just large enough for a server to
+    start.
 
     The platform rounds the number of blocks, including the padding block, down to a multiple of
-    max_num_seqs. There must be enough blocks for the padding block and a full batch, or for as much
-    of a full batch as the limit allows.
+    max_num_seqs. There must be blocks for the padding block and for a full batch. If the limit
+    allows only part of a full batch, blocks for this part are enough.
     """
     needed = min(max_num_seqs * (max_model_len // block), limit // block) + 1
     least = ceil(needed / max_num_seqs) * max_num_seqs - 1

@@ -28,8 +28,9 @@ Masks = dict[str, list[int | None]]
 
 
 class Matcher:
-    """Stands in for xgrammar's state of a grammar. It accepts the request's output after the
-    reasoning, and drafts that were made for the same place in it, until the grammar ends.
+    """Stands in for xgrammar's state of a grammar. Until the grammar ends, it accepts the output
+    that follows the request's reasoning, and any draft that was made for the current place in this
+    output.
 
     A mask contains the number of the matcher and the place of the masked token in the output.
     """

@@ -205,9 +205,8 @@ def most_taken(config: Config, blocks: int, requests: int) -> int:
     """Return the largest number of blocks that requests take in the groups after the first while
     they take `blocks` blocks in full attention.
 
-    If a group's block size or lookahead differs from that of full attention, each request may have
-    blocks there for up to one full-attention block of tokens more, and may have begun one more of
-    the group's blocks.
+    If a group's block size or lookahead differs from that of full attention, each request may take
+    more blocks there: those for one more full-attention block of tokens, and one that it has begun.
     """
     size, most = int(config["block_size"]), 0
     for group in further(config):
