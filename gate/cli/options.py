@@ -63,8 +63,8 @@ def option_for_target(context: typer.Context, option: typer.CallbackParam, value
     """Return the option's value. Return None instead if the value comes from the project file but
     does not suit the target on the command line.
 
-    A release or a checkout on the command line uses its own system, revision and rules, not those
-    that the project file gives for another target.
+    If the command line names a release or a checkout, its own system, revision and rules apply,
+    because those in the project file belong to another target.
     """
     name = str(option.name)
     target = context.params.get("target", context.params.get("target_a"))

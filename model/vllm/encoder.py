@@ -128,8 +128,8 @@ def stop_at_split(
 def stays_whole(config: VllmConfig, start: int, begins: int, length: int) -> bool:
     """Return whether a step that begins at `start` must not split an input.
 
-    A step may split an input only if it begins inside the input, or at an input that is longer than
-    the threshold, because no step could compute all of that input.
+    A step may split an input in two cases. Either the step begins inside the input, or it begins at
+    an input that is longer than the threshold, so that no step could compute all of it.
     """
     fits = length <= (config.long_prefill_token_threshold or length)
     return start < begins or (fits and start == begins)

@@ -89,8 +89,8 @@ def _unfinished(state: State) -> int:
 
 
 def is_waited_for(config: VllmConfig, state: State, decided: bool) -> bool:
-    """Return whether the scheduler waits for the oldest decision, because the pipeline is full,
-    because this step decided nothing, or because a mask depends on a token in flight."""
+    """Return whether the scheduler waits for the oldest decision. It does if the pipeline is full,
+    if this step decided nothing, or if a mask depends on a token in flight."""
     if not decided or len(state.in_flight) >= config.depth:
         return True
     return state.mask_waits
@@ -106,8 +106,8 @@ def mask_waits(plan: Plan) -> bool:
 
 
 def completes(config: VllmConfig, state: State, decided: bool) -> bool:
-    """Return whether a decision completes in this step, because the scheduler waits for it or
-    because it completes early. If a recording says whether one completes, follow the recording."""
+    """Return whether a decision completes in this step: the scheduler waits for it, or it completes
+    early. If a recording says whether one completes, follow the recording."""
     if state.completes_next is not None:
         return state.completes_next
     return is_waited_for(config, state, decided) or state.early < config.early

@@ -57,8 +57,8 @@ class Features:
         return False
 
     def of_requests(self, config: Config, requests: Sequence[Request]) -> dict[str, bool]:
-        """Return, for each feature that only this system has and that the configuration allows,
-        whether any of the requests uses it."""
+        """Map each feature of this system that the configuration allows to whether any of the
+        requests uses it. Leave out features of the kernel."""
         return {}
 
     def follows(self, config: Config) -> tuple[str, ...]:
@@ -85,8 +85,8 @@ class Features:
         return step.scheduled
 
     def hit(self, history: Run, step: Step, account: RequestHistory) -> int | None:
-        """Return how many tokens a request finds in the cache if it starts in this step, or None if
-        that is unknown."""
+        """Return the prefix hit, in tokens, of a request if it starts in this step; None if
+        unknown."""
         aborted = account.id in history.aborts_inside
         return prefix_hits.tokens_hit(history.config, step, account, aborted)
 

@@ -27,8 +27,8 @@ class Branch(Generic[R]):
     Attributes:
         farthest: the request that computed most of the stream, with min(end, computed).
         longest: the request with the most tokens in the stream, with its end.
-        soonest: of the requests that computed a whole block after their hit, the one for which the
-            first such block ends earliest, with the number of tokens up to that end.
+        soonest: the request whose first whole computed block after its hit ends earliest, with the
+            number of tokens up to that end.
         children: the branches that continue this one, keyed by the number of tokens of the stream
             before them.
     """

@@ -183,9 +183,9 @@ def with_tokens(
 def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], history: RunHistory) -> Shape:
     """Draw a late request that joins earlier ones and reaches the limit with its last token.
 
-    In a batch of n requests, including this one, no tkv may exceed `row`, which is the limit
-    divided by n or, if that is smaller, max_model_len. The prompt ends at a chosen offset in a
-    block, and the last token comes close to `row`.
+    In a batch of n requests, including this one, no tkv may exceed `row`. This is the limit divided
+    by n, or max_model_len if that is smaller. The prompt ends at a chosen offset in a block, and
+    the last token comes close to `row`.
     """
     block, chunk, length = (config[k] for k in ("block_size", "chunk_size", "max_model_len"))
     lengths = [request.computed for request in history.decoding()] or [0]

@@ -374,8 +374,8 @@ def beside_a_prefill(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape
 
 
 def fills_pool_together(config: Config, history: VllmRun, blocks: int) -> bool:
-    """Return whether a newcomer with this many blocks and the prefilling request will have taken
-    the whole pool at the time when the newcomer's prompt is computed and another chunk is
+    """Return whether a newcomer with this many blocks and the prefilling request together take the
+    whole pool. The time that counts is when the newcomer's prompt is computed and another chunk is
     scheduled."""
     block, free, request = config["block_size"], free_blocks(config, history), history.ongoing()[-1]
     chunk = min(config["long_prefill_token_threshold"] or block, config["max_num_batched_tokens"])

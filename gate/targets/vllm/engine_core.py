@@ -1,4 +1,4 @@
-"""What vLLM's engine core asks of the scheduler around a decision, and in which order.
+"""The calls that vLLM's engine core makes to the scheduler around a decision, in order.
 
 Source: EngineCore.step and EngineCore.step_with_batch_queue. The order of decisions, results and
 aborts is in `target` and `in_flight`.

@@ -167,10 +167,9 @@ class Grammars:
         return {name: self._numbers[name] for name in names if name in self._numbers}
 
     def verified(self, flight: Flight, before: Flights) -> Flight:
-        """Return a decision made ahead, with the number of drafts that the worker may accept.
-
-        The drafts are on the worker, which hands the drafts of its last decision to the scheduler.
-        Some releases tell the worker how many drafts the scheduler has checked.
+        """Add to a decision made ahead the number of drafts that the worker may accept. Only the
+        worker has the drafts, and it hands those of its last decision to the scheduler. Some
+        releases tell the worker how many of them the scheduler has checked.
         """
         tells = "num_acceptable_drafts" in _output_class().__annotations__
         drafts = dict(flight.drafts)

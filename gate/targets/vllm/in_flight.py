@@ -104,8 +104,8 @@ class Flights:
     def take(self, flight: Flight, waits: bool = False) -> bool:
         """Put a decision in flight, and return whether the oldest one must complete now.
 
-        The oldest one must complete if no more decisions fit, if the new decision is empty and
-        waits for those in flight, or if it `waits` for a token in flight.
+        It must complete in three cases: no more decisions fit; the new decision is empty, and waits
+        for those in flight; or the new decision `waits` for a token in flight.
         """
         while self._queue and not self._queue[0].decision.num_scheduled_tokens:
             self._queue.popleft()  # a server would not have waited for an empty decision

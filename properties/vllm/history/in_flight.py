@@ -122,8 +122,8 @@ def record_decision(history: VllmRun, step: Step) -> Mapping[str, Coming]:
 
 
 def loses_drafts(history: VllmRun) -> bool:
-    """Return whether a request loses its drafts when a decision leaves it out, because the worker
-    keeps only those of the last decision (V1-R68)."""
+    """Return whether a request loses its drafts when a decision leaves it out. It does if the
+    worker keeps only the drafts of the last decision (V1-R68)."""
     config = history.config
     return (
         speculation.decides_ahead(config)

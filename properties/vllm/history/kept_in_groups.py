@@ -3,8 +3,8 @@
 A block keeps its content until it is handed out again. A client sees this, because the block then
 appears in a block table without being a hit. If a request may have received blocks that the step
 does not show, only blocks that requests hold both before and after the step are certain to be
-intact. If one copy of some content has been handed out, the other copies do not count, since an
-index may have kept only that one.
+intact. Once one copy of some content has been handed out, the remaining copies do not count,
+because the index may have listed only the copy that is gone.
 
 Source: release 0.33.0: HybridKVCacheCoordinator, BlockPool.
 """

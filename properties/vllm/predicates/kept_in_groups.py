@@ -42,8 +42,8 @@ def something_is_kept(history: VllmRun, step: Step) -> bool:
 def must_find(history: VllmRun, step: Step) -> dict[str, int]:
     """Map each starting request to the number of tokens that it must find.
 
-    A hit may end only at certain places. The tokens that must be found end at the last of these
-    places at which the pool still has, in each group, all blocks that are read there. With a
+    A hit may end only at certain places. A place counts if the pool still has, in each group, all
+    blocks that are read there. The tokens that must be found end at the last such place. With a
     drafter that reads ahead, the pool must have the tokens up to the next such place as well.
     """
     return {request.id: kept_for(history, step, request) for request in not_loaded(history, step)}
