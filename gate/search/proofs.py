@@ -70,7 +70,7 @@ def run_proofs(
     """Prove the lemmas of a rule. Then show its counterexamples, unless `prove` is set. Return the
     exit code.
 
-    A counterexample that breaks only another rule is shown, but does not count against this one.
+    If a counterexample breaks only another rule, show it, but do not count it against this rule.
     `block` is the block size in tokens, or None for any size. `certificate` is an empty folder for
     the lemmas and for cvc5's proofs of them.
     """

@@ -21,8 +21,8 @@ Free = Callable[[VllmConfig, Pool, Sequence, tuple[Sequence, ...]], Pool]
 
 
 def ready(config: VllmConfig, plan: Plan, sequence: Sequence) -> tuple[Sequence | None, Plan]:
-    """Return the request and the plan if the request can be admitted, because its load has finished
-    or it needs no load.
+    """Return the request and the plan if the request can be admitted: its load has finished, or it
+    needs no load.
 
     While the request is loading (V1-R20), or while the connector has no answer yet, return None
     instead of the request.

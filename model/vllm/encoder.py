@@ -195,8 +195,8 @@ def take_back_inputs(
 ) -> EncoderPlan:
     """Return the plan after a request is preempted.
 
-    If this step was to compute inputs for the preempted request and another request needs them,
-    they are reassigned to that request. Otherwise they leave the plan.
+    This step may have been going to compute inputs for the preempted request. If another request
+    needs them, they are reassigned to that request. Otherwise they leave the plan.
     """
     others = [other for other in others if other.id != sequence.id]
     computing = {name: places for name, places in plan.computes.items() if name != sequence.id}

@@ -212,8 +212,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @cached_property
     def turn(self) -> int:
-        """Return how many steps must lie between two decisions for a request if the first of them
-        yields a token, counting the second one's step. Return 0 if there is no limit (V1-R50)."""
+        """Return the smallest number of steps from a decision that yields a token to the next
+        decision for the same request (V1-R50). Return 0 if there is no such limit."""
         stages = self.pipeline_parallel_size or 1
         return stages if self.has_v2_runner and self.decides_ahead and stages > 1 else 0
 

@@ -77,8 +77,8 @@ def surely_shared(
     of_prompts: bool = False,
     completed: bool = False,
 ) -> int:
-    """Return how many shared tokens a request must find in any cache, even in one that keeps only
-    one of two identical blocks.
+    """Return how many shared tokens every cache must find for a request. Some caches keep only one
+    of two identical blocks.
 
     Return 0 if such blocks may have been filled by a request that is not running, or twice by one
     request.

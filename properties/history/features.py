@@ -101,8 +101,8 @@ class Features:
         return []
 
     def take_unseen(self, history: Run, step: Step) -> bool:
-        """Return whether requests that load tokens from outside may have received blocks in this
-        step without the step showing them."""
+        """Return whether this step may have given blocks to requests that load tokens from outside,
+        without showing them."""
         return False
 
     def may_lose_tokens(self, history: Run, step: Step, account: RequestHistory) -> bool:
@@ -123,8 +123,8 @@ class Features:
         return None
 
     def may_compute_nothing(self, history: Run, step: Step) -> bool:
-        """Return whether a step may compute nothing because blocks are being filled from outside,
-        or because no request can be scheduled yet."""
+        """Return whether a step may compute nothing: blocks are being filled from outside, or no
+        request can be scheduled yet."""
         return False
 
     def may_end_early(self, history: Run, account: RequestHistory) -> bool:

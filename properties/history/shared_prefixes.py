@@ -112,8 +112,9 @@ class SharedPrefixes(Generic[R]):
     def of(self, request: R) -> Collection[R]:
         """Return the requests that begin with the same token as this one, including itself.
 
-        An ended request is included only if, in some branch of its tokens, it is the one that
-        shares the most tokens, has computed the most, or may have filled a block first.
+        Of the ended requests, only those that decide a result in some branch are included: the
+            request that shares the most tokens, the one that has computed the most, or the one that
+            may have filled a block first.
         """
         family = self._families.get(_beginning(request), {})
         if not self._ended and not self._before:

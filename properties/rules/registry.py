@@ -98,9 +98,9 @@ def followed_by(
 def keeps_step(system: str, revision: str, name: str, version: str) -> bool:
     """Return whether a target with this name and version must decide exactly as the model does.
 
-    A revision that is a specification leaves choices to its implementations, so only the scheduler
-    that the model reproduces is compared. A class that replaces a release's scheduler reports the
-    release as its version, but may decide differently.
+    Some revisions are specifications, which leave choices to their implementations. For these, only
+    the scheduler that the model reproduces is compared. A class that replaces a release's scheduler
+    reports the release as its version, but may decide differently.
     """
     if version.partition(" ")[0] in SYSTEMS[system].schedulers:
         return False

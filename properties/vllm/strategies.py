@@ -357,12 +357,10 @@ def beside_the_batch(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape
 
 @st.composite
 def beside_a_prefill(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape:
-    """Draw a request that fills its blocks just when the chunks of another request have taken all
-    other blocks.
-
-    The first token of the new request then needs a block in a step in which the next chunk is
-    already scheduled. Usually the request is more important than all others, so that one of them
-    must be preempted.
+    """Draw a request that fills its blocks just when the pool runs out, because the chunks of
+    another request have taken all other blocks. Its first token then needs a block in a step in
+    which the next chunk is already scheduled. Usually the request is more important than all
+    others, so that one of them must be preempted.
     """
     whole_pool = [blocks for blocks in range(1, 9) if fills_pool_together(config, history, blocks)]
     blocks = draw(st.sampled_from(whole_pool or [1, 2]))

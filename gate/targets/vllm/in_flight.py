@@ -41,8 +41,9 @@ def depth(config: Mapping[str, Any]) -> int:
 class Flight(NamedTuple):
     """A decision that is being computed.
 
-    For each request that gets tokens, `first` is the position of its first new token in its output,
-    and `drafts` is the number of drafts computed before that token.
+    Both `first` and `drafts` have an entry for each request that gets tokens. `first` is the
+    position of its first new token in its output. `drafts` is how many drafts are computed before
+    that token.
     """
 
     decision: Any

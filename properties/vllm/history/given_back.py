@@ -43,8 +43,8 @@ def after(history: RunHistory[Any], step: Step, given_back: GivenBack) -> GivenB
 def still_free(
     history: RunHistory[Any], step: Step, given_back: Mapping[int, Known]
 ) -> tuple[dict[int, Known], dict[str, tuple[int, ...]]]:
-    """Return the blocks of `given_back` that are still in the pool after the step, and the block
-    tables of the requests that give back their blocks in it. Return neither if they are
+    """Return two things: the blocks of `given_back` that are still in the pool after the step, and
+    the block tables of the requests that give back their blocks in this step. Both are empty if
     unknown."""
     last = history.last
     if step.blocks is None or last is None or last.blocks is None:

@@ -150,8 +150,8 @@ def at_most(config: Config, group: Group, tokens: int) -> int:
 
     With a window, these are the blocks of the window and of the tokens of all steps in flight, and
     one more, since the window may begin inside a block. A local chunk begins at a block boundary
-    and needs no such block. In a Mamba group, these are the states that a step reads and writes, or
-    a single state that is overwritten, and one state after each draft.
+    and needs no such block. In a Mamba group, these are the two states that a step reads and
+    writes, or a single one that is overwritten. There is also one state after each draft.
     """
     blocks = group.blocks_for(tokens)
     if group.kind == MAMBA and not leaves_every_state(config):

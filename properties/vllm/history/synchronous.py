@@ -23,8 +23,8 @@ Blocks = Sequence[int]
 
 @once
 def load_now(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the requests that load in this step, or that find in the cache the tokens that they
-    could load."""
+    """Return the requests that load in this step. Include those that could load, but find the
+    tokens in the cache."""
     if not loads.are_synchronous(history.config):
         return []
     starting = (history.live.get(name) for name in step.scheduled)

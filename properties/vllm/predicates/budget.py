@@ -153,7 +153,7 @@ def prompt_too_long_for_now(history: VllmRun, step: Step) -> bool:
 
 
 def emission_wrong(history: VllmRun, step: Step) -> str | None:
-    """A request emits one token, or more with drafts, if and only if all its known tokens are
+    """A request emits a token, or several with drafts, exactly when all its known tokens are
     computed (V1-I4)."""
     emitted = step.emitted or {}
     if history.features.depth(history.config) > 1:

@@ -70,8 +70,8 @@ def _is_kept(
     end: int,
     beyond: int,
 ) -> bool:
-    """Return whether the pool has the blocks that a hit of `end` tokens reads in each group, and
-    one more block if the drafter reads ahead."""
+    """Return whether a hit of `end` tokens is possible: for each group, the pool has the blocks
+    that the hit reads, and one more block if the drafter reads ahead."""
     for number, group in enumerate(kept_in_groups.every_group(history.config)):
         reads_on = group.size if beyond and group.kind != MAMBA else 0
         first = first_block_read(history.config, group, end)
