@@ -149,7 +149,7 @@ class Sequence(sequence.Sequence, frozen=True):
     @property
     def num_uncomputed_tokens(self) -> int:
         """Return the number of tokens to compute. Tokens in flight count, because they will be
-        known."""
+        known when the step is computed."""
         return self.prompt + self.generated + self.promised + self.hoped - self.computed
 
     @property

@@ -39,7 +39,7 @@ class Branch(Generic[R]):
     children: dict[int, dict[str, Branch[R]]] = field(default_factory=dict)
 
     def add(self, request: R, end: int, block: int) -> None:
-        """Keep the request if it determines a result that no earlier request determines."""
+        """Keep the request if it is the new `farthest`, `longest` or `soonest`."""
         computed = min(end, request.max_computed)
         if self.farthest is None or computed > self.farthest[0]:
             self.farthest = (computed, request)

@@ -129,8 +129,9 @@ class Grammars:
         return matcher
 
     def compile_turn(self, name: str, own: Any, request: CheckedRequest, manager: Any) -> None:
-        """Compile the grammar, if any, of a further turn of a session, which `begin_turn` begins.
-        The scheduler may see the turn before the next step, so the grammar is ready at once."""
+        """Compile the grammar, if any, of a further turn of a session. `begin_turn` begins that
+        turn later. The grammar is ready at once, because the scheduler may see the turn before the
+        next step."""
         matcher = self._compile(own, request, manager) if request.has_grammar else None
         self._later.setdefault(name, deque()).append(matcher)
         self._set_ready()

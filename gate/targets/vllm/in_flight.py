@@ -93,8 +93,8 @@ class Flights:
         return coming
 
     def drop(self, names: set[str]) -> list[str]:
-        """Drop the tokens that these requests would get from decisions in flight. Some of the
-        dropped results verify drafts: return the request of each such result."""
+        """Drop the tokens that these requests would get from decisions in flight. Return the
+        request of each dropped result that verifies drafts."""
         verified = []
         for flight in self._queue:
             for name in names & flight.first.keys():
