@@ -87,9 +87,9 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     schedproof drives the scheduler, the protocol determines when decisions complete.
     `cache_events`: what the step tells routers about the prefix cache.
 
-    `masks`: for each request with a grammar that samples tokens in this step's decision, one mask
-    for each token that it may sample, which is one more than its drafts. A mask is given by the
-    number of output tokens after which its grammar allows what the mask allows; null stands for a
+    `masks`: the masks of each request that has a grammar and samples in this step's decision. There
+    is one mask for each draft, and one for the token after the drafts. A mask is shown as a number
+    of output tokens: it allows what the grammar allows after that many tokens. null stands for a
     mask that allows every token, and -1 for one that was not made from the request's grammar.
     `grammars`: for each request with a grammar that gets tokens in this step, how many tokens its
     grammar has accepted so far.

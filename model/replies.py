@@ -33,12 +33,15 @@ class StartUp(msgspec.Struct, frozen=True):
 
 
 class Started(NamedTuple):
-    """A target's description of itself.
+    """A target's description of itself, in its reply to `start`.
 
-    It contains the target's name and version, the step fields that it shows, its defaults by
-    configuration key, the possible values of a generic scheduler's own keys (`choices`), whether
-    its server would start with this configuration, the control events that it accepts, and the keys
-    of the optional features that it supports.
+    Attributes:
+        observes: the step fields that it shows.
+        defaults: the values that it uses for absent configuration keys.
+        choices: the possible values of a generic scheduler's own keys.
+        start_up: whether its server would start with this configuration.
+        controls: the control events that it accepts.
+        features: the keys of the optional features that it supports.
     """
 
     name: str

@@ -227,8 +227,8 @@ def details(record: Record) -> Iterator[str]:
         if fault.fix:
             yield f"- Fix upstream: {fault.fix}"
         for name in fault.releases:
-            states = _states(record, name, fault)
-            yield f"- Releases of {name}: {', '.join(_ranges(states))}"
+            for words, versions in _results(_states(record, name, fault)).items():
+                yield f"- {name}, {words}: {', '.join(versions)}"
         newest = _newest_broken(record, fault)
         if newest:
             command = f"schedproof replay {fault.scenario} --target {newest} --rule {fault.rule}"
@@ -269,11 +269,13 @@ def red_lines_page(record: Record) -> Iterator[str]:
         yield f"| {' | '.join(cells)} | `{line.code}` | {releases} | {upstream} |"
 
 
-def _ranges(states: States) -> Iterator[str]:
-    versions = sorted(states, key=Version)
-    for words, group in groupby(versions, key=lambda version: _words(states[version])):
+def _results(states: States) -> dict[str, list[str]]:
+    """Map each result to the ranges of versions with this result. Broken ones come first."""
+    results: dict[str, list[str]] = {_words(BROKEN): []}
+    for words, group in groupby(sorted(states, key=Version), key=lambda v: _words(states[v])):
         first, *rest = group
-        yield f"{first} to {rest[-1]} ({words})" if rest else f"{first} ({words})"
+        results.setdefault(words, []).append(f"{first} to {rest[-1]}" if rest else first)
+    return {words: versions for words, versions in results.items() if versions}
 
 
 def _words(state: str) -> str:

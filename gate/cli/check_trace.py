@@ -152,8 +152,8 @@ def check_options(system: str | None, revision: str | None) -> None:
 
 
 def check_rules(words: Sequence[str], system: str | None, explain: bool) -> dict[str, bool]:
-    """Return the ids that --rule selects, and whether it names them in full. Without a `system`,
-    rules of every system are valid."""
+    """Map each rule id that --rule selects to whether the user named it in full. Without a
+    `system`, rules of every system are valid."""
     systems = SYSTEMS if system is None else (system,)
     known = {rule.id: rule for name in systems for rule in load(name)}
     ids = selected([*known.values()], rule_words("--rule", words))

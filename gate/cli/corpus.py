@@ -128,7 +128,8 @@ def run(
     path: CheckoutPath = None,
     extra_rules: ExtraRulesOption = None,
 ) -> None:
-    """Replay all entries, or those of --rule. Each entry is judged only by its own rule."""
+    """Replay all entries, or only those of the rules that --rule names. Each entry is judged only
+    by its own rule."""
     use_rules(extra_rules)
     named = ids_named(rule)
     ids = [*named]

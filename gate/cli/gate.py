@@ -254,7 +254,7 @@ def command(
 
 @contextmanager
 def with_coverage_folder(options: GateOptions, wanted: bool) -> Iterator[GateOptions]:
-    """Yield the options. If coverage is wanted, they contain a folder for its data."""
+    """Yield the options, with a folder for coverage data if coverage is wanted."""
     if not wanted:
         yield options
         return

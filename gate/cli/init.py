@@ -33,8 +33,8 @@ class Written(NamedTuple):
 def write_files(folder: Path, system: str, revision: str) -> list[Written]:
     """Write the files into the folder. Files that exist are kept.
 
-    Raise FileError before writing anything if a name is taken by something other than a regular
-    file, or if the folder's pyproject.toml cannot be read or extended, or already has a
+    Raise FileError, before anything is written, in two cases: a name is taken by something other
+    than a regular file; or the folder's pyproject.toml cannot be read or extended, or already has a
     `[tool.schedproof]` table.
     """
     read_project(folder)

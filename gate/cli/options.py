@@ -63,8 +63,8 @@ def option_for_target(context: typer.Context, option: typer.CallbackParam, value
     """Return the option's value. Return None instead if the value comes from the project file but
     does not suit the target on the command line.
 
-    A release or a checkout on the command line uses its own system, revision and rules, not those
-    that the project file gives for another target.
+    If the command line names a release or a checkout, its own system, revision and rules apply,
+    because those in the project file belong to another target.
     """
     name = str(option.name)
     target = context.params.get("target", context.params.get("target_a"))
@@ -135,8 +135,9 @@ def project_note(systems: Collection[str]) -> str:
 
 
 def project_settings(system: str) -> str:
-    """Return a name for what the project file changes in the gates of this system; "" if it changes
-    nothing. If there are deviations, the name contains the date, because an entry may expire."""
+    """Return a name for the changes that the project file makes to the gates of this system, or ""
+    if it makes none. If there are deviations, the name contains the date, because an entry may
+    expire."""
     if not project_note([system]):
         return ""
     project = read_project()

@@ -40,7 +40,8 @@ def command(
         typer.Option(
             "--prove",
             help="prove the lemmas from which the answer follows, and state what they leave out. "
-            "--param block_size=any proves the arithmetic for any block size; code runs with one",
+            "--param block_size=any proves the arithmetic for any block size; the lemmas about "
+            "code still use one size",
         ),
     ] = False,
     certificate: Annotated[

@@ -76,9 +76,9 @@ def check_no_entry(name: str, file: Path, corpus: Path | None) -> None:
 
 
 def check_own(name: str, file: Path, kind: str, mark: bytes) -> None:
-    """Raise InputError if `file`, the default of the option `name`, exists and was not written by
-    schedproof as a `kind`, because the user did not ask to overwrite it. Such a file contains
-    `mark` near its beginning."""
+    """Raise InputError if `file`, the default of the option `name`, exists and is not a `kind` that
+    schedproof wrote, since the user did not ask to overwrite that file. Files that schedproof
+    wrote contain `mark` near their beginning."""
     if not file.is_file():
         return
     try:

@@ -228,8 +228,8 @@ def _origin(adding: Adding, rule: str, own: str, outcome: Outcome) -> Origin:
 
 def _keep(adding: Adding, file: Path, scenario: Scenario, origin: Origin, how: str) -> None:
     """Write the entry, unless the corpus has an entry that has the same failure and is no larger.
-    Remove larger entries with that failure. An entry may replace another one only if it needs no
-    optional feature that the other does not need."""
+    Remove larger entries with that failure. An entry replaces another one only if it needs no
+    additional optional feature."""
     entries = corpus_folder.entries(adding.folder) if adding.folder.exists() else []
     path = adding.folder / file_name(scenario, origin.rule)
     new = Entry(path, scenario, origin)

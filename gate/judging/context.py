@@ -235,8 +235,8 @@ class GateContext:
         return [*(rule for rule in self.options.rules if rule.id not in known), *excluded]
 
     def others_first(self, rule: str, shrunk: int) -> int:
-        """Return how many findings have used up --max-failures, or 0 if a finding of this rule is
-        still to be shrunk."""
+        """Return how many findings have used up --max-failures. Return 0 if a finding of this rule
+        may still be shrunk."""
         return 0 if rule in WORST or shrunk < self.options.max_failures else shrunk
 
     @property

@@ -93,7 +93,7 @@ class Deviations:
         folder: the folder of the file, to which the paths of scenarios are relative.
         by_design: the reason for each rule that the scheduler breaks on purpose.
         scenarios: the scenario of each entry that has one.
-        covered: the entry that accepts a rule, or a shape of failure.
+        covered: maps a rule, or the shape of a failure, to the entry that accepts it.
         beside: for each entry, the shapes of all failures in the step that breaks its rule.
         follows: for each entry, the rules that its scenario breaks in later steps.
         status: the state of each entry once it is known, with an explanation.
@@ -214,8 +214,8 @@ class Deviations:
 
 
 def _shapes(failure: Broken, names: Sequence[str]) -> frozenset[str]:
-    """Return the shape of a failure, and its shape if none of the requests' ids that could be words
-    of the message (such as "a") are names there."""
+    """Return the shapes that a failure may have. An id such as "a" may be a word of the message or
+    the name of a request: one shape takes such ids as names, the other as words."""
     return frozenset(
         shape(failure, ids) for ids in (names, [name for name in names if not name.isalpha()])
     )

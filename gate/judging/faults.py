@@ -5,11 +5,11 @@ A run does not show its cause, so these rules are heuristics. Two findings are o
 - one scenario breaks both rules;
 - the catalogue explains both by the same known divergence;
 - both runs enter the same lines of the user's class, which similar passing runs do not enter;
-- both are failures of one rule at different scales, and the features of one include those of the
-  other, or the same fields differ first;
+- both break one rule at different scales, and either one of them needs every feature that the other
+  needs, or the same fields differ first;
 - one step breaks both rules;
-- the run of one finding breaks the other's rule first, and needs only features that the other
-  needs too;
+- the run of one finding breaks the other's rule first, and needs only features that the other needs
+  too;
 - both need the same features, and the same fields differ in the first step that the model decides
   differently. A crash has no such step; then the features suffice if one of them is optional.
 
@@ -17,13 +17,13 @@ An optional feature is off unless a configuration or a request turns it on, such
 connector. If only one of two findings needs some optional feature, they are separate faults, unless
 one of the first three cases applies or they share the rule and the lines of the class. Two failures
 of one rule are also separate if different rules were broken before them. A finding that was not
-shrunk joins at most one fault, and never one that needs an optional feature that its run lacks.
+shrunk joins at most one fault. If its run lacks an optional feature that a fault needs, it does not
+join that fault.
 
-A fault may still be the consequence of another one. The report says so if the run of its first
-finding breaks a rule of the other fault earlier and has every optional feature that the other
-needs. When a class is judged against its base, the report also says so if the run executes all
-lines of the class that the other fault's run executes. A crash or a hang is never named as such a
-cause, because it ends its run.
+A fault B may still be the consequence of a fault A. The report says so if the run of B's first
+finding breaks a rule of A earlier, and has every optional feature that A needs. When a class is
+judged against its base, the report also says so if that run executes all lines of the class that
+A's run executes. A crash or a hang is never named as such a cause, because it ends its run.
 """
 
 import datetime
@@ -173,12 +173,12 @@ def _lines_of(file: str, finding: Finding) -> set[str]:
 
 
 def _extra_features(finding: Finding, other: Finding, usual: Collection[str]) -> set[str]:
-    """Return the optional features that the first finding needs and the second does not, in any
-    setting.
+    """Return the optional features that the first finding needs and the second needs in no setting
+    at all.
 
     If only one of them needs sessions, for example, a fault in the handling of sessions cannot have
-    caused both. If the second finding was not shrunk, its needs are unknown, but it cannot need a
-    feature that its run does not use.
+    caused both. If the second finding was not shrunk, its needs are unknown; assume that it needs
+    every feature that its run uses.
     """
     theirs = (other.features or None) if other.needs is None else other.needs
     if theirs is None:
@@ -276,8 +276,8 @@ def _same_needs(finding: Finding, other: Finding) -> bool:
 
 
 def _cause_order(finding: Finding, order: Sequence[Finding]) -> tuple[bool, bool, int, int]:
-    """Return a sort key. Findings come first if no other rule was broken earlier in their run, then
-    if they were shrunk, and then if they need fewer features. `order` breaks ties."""
+    """Return a sort key. Findings whose run broke no other rule earlier come first; among these,
+    shrunk ones, and then those that need the fewest features. `order` breaks ties."""
     needs = FEW if finding.needs is None else len(finding.needs)
     return bool(finding.behind), bool(finding.others_first), needs, order.index(finding)
 

@@ -267,8 +267,8 @@ def _replay_to_end(
 def _report_unexercised(
     gate: GateContext, scenario: Scenario, outcome: Outcome, known: set[str]
 ) -> None:
-    """Report that a scenario of the corpus did not exercise the rule it was kept for, unless that
-    rule is broken already or the user left it out."""
+    """Report that a scenario of the corpus did not exercise its own rule. Say nothing if that rule
+    is broken already, or if the user left it out."""
     rule, options = (scenario.origin or {}).get("rule"), gate.options
     if not rule or rule in known or outcome.broken or outcome.exercised[rule]:
         return

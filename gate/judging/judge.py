@@ -150,8 +150,8 @@ def _announce(gate: GateContext, capabilities: Capabilities) -> verdict.TargetIn
 def _shown_by_one(
     gate: GateContext, pair: DifferentialTarget, shows: frozenset[str]
 ) -> Iterator[str]:
-    """Yield a line about the fields that only one of the two targets shows. With rules, only those
-    matter that the target hides and the base shows."""
+    """Yield a line about the fields that only one of the two targets shows. If rules are judged,
+    mention only fields that the base shows and the target hides."""
     options, (target, base) = gate.options, [side.started for side in pair.sides]
     if target is None or base is None:
         return

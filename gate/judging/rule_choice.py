@@ -94,9 +94,9 @@ def lockstep_revision(
 ) -> str | None:
     """Return the revision whose model a scenario is compared with: `compare_with`, or "none".
 
-    If the user did not choose and the scenario expects another rule to be broken, return "none",
-    because the first difference from the model would end the run too early. In this case, `report`
-    receives a line that says so.
+    If the user did not choose, and the scenario expects another rule to be broken, return "none"
+    and pass a line about it to `report`. Otherwise, the first difference from the model would end
+    the run too early.
     """
     expected = (scenario.expect and scenario.expect.violates) or (LOCKSTEP,)
     if compare_with or words or LOCKSTEP in expected or target.is_plain_model:

@@ -97,8 +97,8 @@ def _on_command_line(config: pytest.Config, name: str) -> str | None:
 
 
 def _is_collected(config: pytest.Config) -> bool:
-    """Return whether pytest's arguments name its configuration file, a test in it, or a folder that
-    contains it."""
+    """Return whether pytest's arguments name pytest's configuration file, a test in this file, or a
+    folder that contains it."""
     file, folder = config.inipath, config.invocation_params.dir
     named = [(folder / arg.partition("::")[0]).resolve() for arg in config.args]
     return file is not None and any(file.is_relative_to(path) for path in named)

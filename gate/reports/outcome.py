@@ -39,8 +39,9 @@ def result(verdict: Verdict) -> str:
 def shows_little(
     code: int, rules: Sequence[RuleVerdict], hides: str | tuple[str, ...] = NOT_SHOWN
 ) -> str:
-    """Return words to append to the result of a target that conforms, if most of the rules cannot
-    be judged because the target does not show enough. `hides` begins the messages of such rules."""
+    """Return words to append to the result of a conforming target that does not show enough for
+    most of the rules. Messages about such rules begin with `hides`.
+    """
     hidden = sum((entry.message or "").startswith(hides) for entry in rules)
     seen = sum(entry.status in SEEN for entry in rules)
     if code != CONFORMS or hidden <= seen:

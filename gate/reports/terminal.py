@@ -223,8 +223,8 @@ def print_faults(console: Console, faults: Sequence[Fault]) -> None:
 
 
 def print_grouped(console: Console, entries: Sequence[RuleVerdict], rules: Sequence[Rule]) -> None:
-    """Print one line for all rules that held, one for all that were never exercised, and one for
-    all that cannot be judged because the target does not show enough.
+    """Print three lines: the rules that held, those that were never exercised, and those that
+    cannot be judged because the target does not show enough.
 
     The line for the rules that held gives the smallest number of steps that exercised any of them.
     """

@@ -151,8 +151,8 @@ def _probe(number: int, statement: ast.stmt) -> ast.stmt:
 
 
 class _Probes(mmap.mmap):
-    """The probes of a module. Nothing is counted in a copy, or in another process to which a
-    function is sent."""
+    """The probes of a module. A copy of them counts nothing, and neither does another process to
+    which a function has been sent."""
 
     def __reduce_ex__(self, _: Any) -> tuple[type[dict[int, int]], tuple[()]]:
         return dict, ()

@@ -342,8 +342,8 @@ class _Workshop:
 
 
 def run(command: Sequence[str], env: dict[str, str], lock: int) -> tuple[int, str]:
-    """Run a child process that also holds the lock: if schedproof is killed, the child may continue
-    to write."""
+    """Run a child process, and let it hold the lock too, because it may go on writing after
+    schedproof is killed."""
     done = run_watched(command, env=env, pass_fds=(lock,), stderr=subprocess.STDOUT)
     return done.returncode, done.stdout.decode(errors="replace")
 

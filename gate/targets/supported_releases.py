@@ -24,7 +24,7 @@ class Package:
 
     Attributes:
         versions: the supported versions, oldest first. Each is mapped to the version of `runs_on`
-            that it needs, or to itself if it runs on no other package.
+            that it needs. If the package runs on no other, each is mapped to itself.
         revision_of: a function that returns the revision of the model to compare a version with.
         since: versions later than this one are accepted as well, although they are untested.
         settings: prefixes of environment variables with the user's own settings. The process does
@@ -67,8 +67,8 @@ class Layer(NamedTuple):
 class Release:
     """A published version of a scheduler, or a checkout whose code is in `folder`.
 
-    `base` is the version of the package that the scheduler runs on, or its own version if it runs
-    on no other package.
+    Some schedulers run on another package; `base` is the version of that package. For all others,
+    it is their own version.
     """
 
     name: str

@@ -56,9 +56,9 @@ class GenericConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     leaves the value to the scheduler, and no rule checks it.
 
     `order` is the order in which requests start: fcfs (first come, first served) or any. `own`
-    contains the keys that the scheduler declares as `config_keys` in its reply to `start`. The
-    other keys are absent unless they have an effect, so schedulers without these features never see
-    them.
+    contains the keys that the scheduler declares as `config_keys` in its reply to `start`. All
+    other keys are absent unless they have an effect. So a scheduler never sees the keys of a
+    feature that it does not have.
 
     Steps in flight: with `async_scheduling`, a step is decided while the previous one is computed.
     In a pipeline, each stage computes a different decision. `early_completions` models a fast

@@ -1,5 +1,5 @@
-"""The KV cache's blocks: which of them are free, which request holds which of them, and which can
-be found by their content.
+"""The blocks of the KV cache: which are free, which are held by a request, and which can be found
+by their content.
 
 Source: revision `head` for the order of free blocks, and for the index, which keeps for each
 content only the block that was filled last. The page leaves both open. Counts are in blocks.
@@ -42,8 +42,8 @@ def admit(
     promised: int = 0,
 ) -> tuple[Sequence, Pool] | None:
     """Return a waiting request with the blocks of its `hit` and room for `tokens` more tokens.
-    Return None if its maximum length, `longest` tokens, does not fit in the free blocks that are
-    not `promised` to others."""
+    Return None if the free blocks, less those `promised` to others, are too few for `longest`
+    tokens, the request's maximum length."""
     # Cached blocks that no request holds are free now but will then be in use, so they count as
     # needed.
     missing = blocks_for(longest, config.block_size) - len(hit) + unheld(pool, hit)
@@ -76,7 +76,7 @@ def hold(
 def free(
     config: LlmServingSimConfig, pool: Pool, sequence: Sequence, others: tuple[Sequence, ...]
 ) -> Pool:
-    """Return the pool without the blocks of `sequence`, the last one first (ALL-R09).
+    """Return the pool after `sequence` has given back its blocks, the last one first (ALL-R09).
 
     Blocks that `others` hold stay in use. The content of a free block can be found until the block
     is handed out (LSS-R35).

@@ -60,8 +60,9 @@ def step(
 def batch_to_complete(
     config: LlmServingSimConfig, state: State, batch: Batch | None
 ) -> Batch | None:
-    """Return the batch that completes in this step: the batch that was just built or, with several
-    stages, the oldest one in flight if no other can be built."""
+    """Return the batch that completes in this step. With one stage, it is the batch that was just
+    built. With several, it is the oldest one in flight, unless a batch was built: then none
+    completes."""
     if config.pp_size == 1:
         return batch
     return state.inflight[0] if batch is None and state.inflight else None

@@ -1,5 +1,5 @@
-"""The block manager: which blocks are free, which request holds which of them, and which can be
-found by their content.
+"""The block manager keeps track of blocks: which are free, which are held by a request, and which
+can be found by their content.
 
 Source: deck, chapters 5 "Memory, Blocks, and BlockManager" and 7 "Prefix Caching". The block
 manager serves the scheduler and never touches the device. Free blocks are taken from the front of a
@@ -69,7 +69,7 @@ def hash_blocks(config: NanoConfig, pool: Pool, sequence: Sequence) -> tuple[Seq
 def deallocate(
     pool: Pool, sequence: Sequence, others: tuple[Sequence, ...], block_size: int
 ) -> Pool:
-    """Return the pool without the blocks of `sequence`, the last one first (ALL-R09).
+    """Return the pool after `sequence` has given back its blocks, the last one first (ALL-R09).
 
     Blocks that `others` hold stay in use. The content of a free block can be found until the block
     is handed out (NAN-R48).

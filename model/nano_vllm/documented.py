@@ -85,6 +85,7 @@ def preempt(config: NanoConfig, plan: Plan, victim: Sequence, ready: tuple[Seque
 
 
 def longest_prefill(config: NanoConfig) -> int | None:
-    """Return the maximum number of tokens of a sequence. After a preemption the whole sequence is
-    prefilled again, including the tokens that it has generated (NAN-R12)."""
+    """Return the largest number of tokens of a sequence: the budget of a step. After a preemption,
+    the whole sequence is prefilled in one step, including the tokens that it has generated
+    (NAN-R12)."""
     return config.max_num_batched_tokens

@@ -53,7 +53,7 @@ def goes_on(config: VllmConfig, plan: Plan) -> bool:
 
 
 def count_down(plan: Plan) -> Plan:
-    """Record that the grammar of every waiting request has been compiled for one more step."""
+    """Count one more step for which the grammars of the waiting requests have been compiling."""
     waiting = [
         sequence._replace(blocked=sequence.blocked - 1) if sequence.blocked else sequence
         for sequence in plan.waiting

@@ -136,7 +136,7 @@ def _check_in_flight(config: VllmConfig) -> None:
     if config.early and config.depth == 1:
         raise InputError(
             "$.config.early_completions",
-            f"{config.early} if every step completes at once; valid: 0, or async_scheduling, or "
+            f"{config.early} needs several decisions in flight; valid: 0, or async_scheduling, or "
             "a pipeline_parallel_size of at least 2",
         )
     if config.drafts and config.decides_ahead and config.lookahead != config.drafts:

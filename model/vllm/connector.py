@@ -21,8 +21,8 @@ Free = Callable[[VllmConfig, Pool, Sequence, tuple[Sequence, ...]], Pool]
 
 
 def ready(config: VllmConfig, plan: Plan, sequence: Sequence) -> tuple[Sequence | None, Plan]:
-    """Return the request and the plan if the request can be admitted, because its load has finished
-    or it needs no load.
+    """Return the request and the plan if the request can be admitted: its load has finished, or it
+    needs no load.
 
     While the request is loading (V1-R20), or while the connector has no answer yet, return None
     instead of the request.
@@ -276,9 +276,9 @@ def send_or_free(config: VllmConfig, state: State, sequence: Sequence) -> State:
 def without_slid_blocks(
     config: VllmConfig, state: State, sequence: Sequence
 ) -> tuple[State, Sequence]:
-    """Return the state and an ended request without the blocks that its windows no longer cover,
-    because these blocks are not sent. A request that is being loaded keeps them. So does one that
-    the worker is computing: it gave back all that it could before its step."""
+    """Take from an ended request the blocks that its windows no longer cover, because these blocks
+    are not sent. Return the state and the request. A request that is being loaded keeps them. So
+    does one that the worker is computing: it gave back all that it could before its step."""
     if not (sequence.tables and sequence.computed) or sequence.loading is not None:
         return state, sequence
     if config.depth == 1 and is_written(state.in_flight, sequence):

@@ -100,13 +100,14 @@ StopBefore = Callable[[VllmConfig, int, int], int]
 
 
 def stop_early(config: VllmConfig, tokens: int, left: int) -> int:
-    """Stop so early that the drafter does not read the input either, unless nothing would be left
-    to compute."""
+    """Return how many of the `left` tokens before an input to compute. Leave out those from which
+    the drafter would read into the input, unless no token would remain."""
     return left - config.read_ahead if left > config.read_ahead else left
 
 
 def stop_before(config: VllmConfig, tokens: int, left: int) -> int:
-    """Stop early, unless this might split the preceding input."""
+    """Return how many tokens before an input to compute, as in `stop_early`. If inputs must not be
+    split, compute all of them, because the last of them may belong to another input."""
     is_whole = config.disable_chunked_mm_input is True
     return min(tokens, left) if is_whole else stop_early(config, tokens, left)
 
@@ -127,8 +128,8 @@ def stop_at_split(
 def stays_whole(config: VllmConfig, start: int, begins: int, length: int) -> bool:
     """Return whether a step that begins at `start` must not split an input.
 
-    A step may split an input only if it begins inside the input, or at an input that is longer than
-    the threshold, because no step could compute all of that input.
+    A step may split an input in two cases. Either the step begins inside the input, or it begins at
+    an input that is longer than the threshold, so that no step could compute all of it.
     """
     fits = length <= (config.long_prefill_token_threshold or length)
     return start < begins or (fits and start == begins)
@@ -194,8 +195,8 @@ def take_back_inputs(
 ) -> EncoderPlan:
     """Return the plan after a request is preempted.
 
-    If this step was to compute inputs for the preempted request and another request needs them,
-    they are reassigned to that request. Otherwise they leave the plan.
+    This step may have been going to compute inputs for the preempted request. If another request
+    needs them, they are reassigned to that request. Otherwise they leave the plan.
     """
     others = [other for other in others if other.id != sequence.id]
     computing = {name: places for name, places in plan.computes.items() if name != sequence.id}

@@ -34,10 +34,9 @@ def without_misfits(sequence: Sequence) -> Sequence:
 
 
 def lose_drafts(plan: Plan) -> Plan:
-    """Return a plan that was made ahead without the drafts of requests that have a grammar, but no
-    token in flight. The scheduler receives and checks the drafts of a request together with the
-    token in flight that they follow. Without such a token, the drafts are unchecked, and must not
-    be accepted."""
+    """Remove, from a plan that was made ahead, the drafts of requests that have a grammar but no
+    token in flight. The scheduler receives and checks drafts together with the token in flight that
+    they follow. Without such a token, the drafts are unchecked, and must not be accepted."""
     running = [
         sequence._replace(drafted=0)
         if sequence.grammar is not None and not sequence.promised and sequence.id in plan.scheduled

@@ -107,8 +107,8 @@ def publish(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequenc
 def free_together(
     config: VllmConfig, pool: Pool, sequence: Sequence, holders: tuple[Sequence, ...]
 ) -> Pool:
-    """Return the pool without the blocks of a request to which a decision in flight has written.
-    They are freed together, those of the last group first."""
+    """Return the pool after a request has given back the blocks to which a decision in flight has
+    written. They are freed together, those of the last group first."""
     freed: list[tuple[int, Content | None]] = []
     for number in reversed(range(len(sequence.tables))):
         pool = kv_groups.forget_unfilled(config, pool, sequence, number)

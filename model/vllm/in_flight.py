@@ -52,9 +52,9 @@ def count_down(state: State) -> State:
 
 
 def hold_grammars(state: State) -> State:
-    """Return the state at the start of a step. Let each request with a grammar rest that has a
-    token in flight, unless the token comes with the oldest decision. Otherwise, the next mask would
-    be made before that token has arrived (V1-R64)."""
+    """Return the state at the start of a step. A request that has both a grammar and a token in
+    flight must rest, unless the token comes with the oldest decision. Otherwise, the next mask
+    would be made before that token has arrived (V1-R64)."""
     later = {name for flight in state.in_flight[1:] for name in flight if flight[name] is not None}
     running = [
         sequence._replace(rests=int(sequence.id in later))
@@ -80,7 +80,7 @@ def is_decided(state: State) -> bool:
 
 
 def note_ends(before: State, after: State) -> State:
-    """Return the state after a step, with whether a request has ended in the step."""
+    """Record in the state after a step whether a request has ended in the step."""
     return after._replace(ended=_unfinished(after) < _unfinished(before))
 
 
@@ -89,15 +89,15 @@ def _unfinished(state: State) -> int:
 
 
 def is_waited_for(config: VllmConfig, state: State, decided: bool) -> bool:
-    """Return whether the scheduler waits for the oldest decision, because the pipeline is full,
-    because this step decided nothing, or because a mask depends on a token in flight."""
+    """Return whether the scheduler waits for the oldest decision. It does if the pipeline is full,
+    if this step decided nothing, or if a mask depends on a token in flight."""
     if not decided or len(state.in_flight) >= config.depth:
         return True
     return state.mask_waits
 
 
 def mask_waits(plan: Plan) -> bool:
-    """Return whether the plan computes a request with a grammar that has a token in flight.
+    """Return whether the plan computes a request that has both a grammar and a token in flight.
 
     Source: release 0.33.0: AsyncScheduler, pending_structured_output_tokens.
     """
@@ -106,8 +106,8 @@ def mask_waits(plan: Plan) -> bool:
 
 
 def completes(config: VllmConfig, state: State, decided: bool) -> bool:
-    """Return whether a decision completes in this step, because the scheduler waits for it or
-    because it completes early. If a recording says whether one completes, follow the recording."""
+    """Return whether a decision completes in this step: the scheduler waits for it, or it completes
+    early. If a recording says whether one completes, follow the recording."""
     if state.completes_next is not None:
         return state.completes_next
     return is_waited_for(config, state, decided) or state.early < config.early

@@ -1,5 +1,5 @@
-"""The KV cache's blocks: which of them are free, which request holds which of them, and which can
-be found by their content.
+"""The blocks of the KV cache: which are free, which are held by a request, and which can be found
+by their content.
 
 Source: chunked-prefill chapter, "Admission control"; cheat-sheet, "The Phase 02-03 seam". The
 scheduler calls this module to find room for tokens. Counts are in blocks.
@@ -151,8 +151,8 @@ def hold(config: VllmConfig, pool: Pool, sequence: Sequence, tokens: int) -> tup
 
 
 def free(config: VllmConfig, pool: Pool, sequence: Sequence, others: tuple[Sequence, ...]) -> Pool:
-    """Return the pool without the blocks of `sequence`, the last one first (V1CP-R33, V1CP-R40,
-    ALL-R09).
+    """Return the pool after `sequence` has given back its blocks, the last one first (V1CP-R33,
+    V1CP-R40, ALL-R09).
 
     Their content can be found until they are handed out (V1CP-R36).
 

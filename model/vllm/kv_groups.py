@@ -142,8 +142,8 @@ def whole_hit(config: VllmConfig, pool: Pool, sequence: Sequence) -> Table:
     """Return the cached blocks of the full-attention group in the request's longest whole hit
     (V1-R53, V1-R93, V1-R96).
 
-    A hit is whole if it ends at a block boundary in every group (V1-R86), and if each of the other
-    groups has cached everything that it reads to compute the next token.
+    A hit is whole under two conditions: it ends at a block boundary in every group (V1-R86), and
+    each of the other groups has cached what it reads to compute the next token.
     """
     hit = longest_hit(config, pool, sequence)
     step = config.hit_unit // config.block_size
@@ -373,8 +373,8 @@ def publish_full(
 
 def findable(config: VllmConfig, sequence: Sequence, covered: int, size: int) -> int:
     """Return how many blocks of `size` tokens at the start of a request can be found once its first
-    `covered` tokens are computed. These are the blocks of whole units. One more is added if only a
-    further cached block can show that the token after a hit is the same (V1-R61)."""
+    `covered` tokens are computed. These are the blocks of whole units. One block more can be found
+    if a hit is cut by a block (`is_cut`, V1-R61)."""
     known = min(covered, sequence.num_tokens)
     whole = whole_units(config, known)
     if whole and is_cut(config, sequence):
@@ -407,7 +407,7 @@ def without_slid_blocks(
 
 
 def free(config: VllmConfig, pool: Pool, sequence: Sequence, holders: tuple[Sequence, ...]) -> Pool:
-    """Return the pool without the blocks of a request in all groups after the first.
+    """Return the pool after a request has given back its blocks in all groups after the first.
 
     Blocks that were not filled can no longer be found.
     """

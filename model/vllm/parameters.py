@@ -212,14 +212,15 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @cached_property
     def turn(self) -> int:
-        """Return the number of steps from a decision that yields a token of a request to the next
-        decision for that request, or 0 if it is not limited (V1-R50)."""
+        """Return the smallest number of steps from a decision that yields a token to the next
+        decision for the same request (V1-R50). Return 0 if there is no such limit."""
         stages = self.pipeline_parallel_size or 1
         return stages if self.has_v2_runner and self.decides_ahead and stages > 1 else 0
 
     @cached_property
     def holds_grammars(self) -> bool:
-        """Return whether a mask may be made while tokens before it are still in flight (V1-R64)."""
+        """Return whether requests with a grammar must rest, because a mask could otherwise be made
+        while tokens before it are still in flight (V1-R64)."""
         return self.has_grammars and self.decides_ahead and self.depth > 2 and not self.turn
 
     @cached_property

@@ -116,8 +116,8 @@ def is_being_computed(
 
 
 def copies_into(config: VllmConfig, sequence: Sequence, place: int) -> bool:
-    """Return whether a request that computes in this step first copies a block into this place of
-    its table."""
+    """Return whether the block at this place of a request's table is a copy that is made before the
+    request computes in this step."""
     whole, inside = divmod(sequence.prefix_hit, config.block_size)
     return sequence.computed == sequence.prefix_hit and inside > 0 and whole == place
 

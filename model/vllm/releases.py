@@ -74,8 +74,9 @@ def keep_place(waiting: tuple[Sequence, ...]) -> tuple[Sequence, ...]:
 
 
 def keep_in_front(state: State, sequence: Sequence) -> State:
-    """Put a session whose turn has ended behind the other waiting requests that hold blocks, which
-    come first (V1-R47), or at the end of the queue if it has lost its blocks. Since 0.31.0."""
+    """Find the place of a session whose turn has ended (V1-R47). Waiting requests that hold blocks
+    come first, so the session goes behind the last of them. If it has lost its blocks, it goes to
+    the end of the queue. Since 0.31.0."""
     if not sequence.blocks:
         return state._replace(waiting=(*state.waiting, sequence))
     return state._replace(parked=(*state.parked, sequence))

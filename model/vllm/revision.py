@@ -111,8 +111,8 @@ class Revision:
         drafts_lapse: whether a request that a decision leaves out loses its drafts.
         stop_before: how many tokens to compute before an input that the encoder cannot take.
         stop_at_split: how many tokens to compute so that an input is not split; None if it is not.
-        free_late: the pool without the blocks of a request to which a decision in flight has
-            written after the request ended.
+        free_late: the pool after a request that has ended gives back blocks to which a decision in
+            flight was still writing.
     """
 
     name: str

@@ -33,8 +33,8 @@ def drafts_after(config: VllmConfig, requests: int) -> int:
 
 
 def lapse(plan: Plan) -> Plan:
-    """Return the plan in which running requests that it leaves out have lost their drafts (V1-R68).
-    A plan that schedules nothing is never sent, so nothing is lost."""
+    """Return the plan after the running requests that it leaves out have lost their drafts
+    (V1-R68). A plan that schedules nothing is never sent, so nothing is lost."""
     if plan.scheduled.keys() >= {request.id for request in plan.running} or not plan.scheduled:
         return plan
     running = [
@@ -45,8 +45,9 @@ def lapse(plan: Plan) -> Plan:
 
 
 def proposed(sequence: Sequence, coming: Coming) -> int:
-    """Return how many of the computed drafts the drafter proposed and, if the request has a
-    grammar, fit it. The remaining ones pad a joining request or are rejected."""
+    """Return how many of the computed drafts the drafter has proposed. If the request has a
+    grammar, count only those that fit it. The remaining ones pad a joining request or are rejected.
+    """
     drafts = min(coming.drafts, coming.proposed)
     if sequence.grammar is None:
         return drafts

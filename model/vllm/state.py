@@ -71,10 +71,10 @@ class Sequence(sequence.Sequence, frozen=True):
         tables: its blocks in each group of the KV cache after the first; the null block stands for
             one that was given back.
         full: in each of these groups, how many of its blocks can be found, or were passed over.
-        junction: the number of its tokens that full attention had cached when it started, if
-            another group lacked some of them; otherwise 0.
-        inside: while it is being admitted, the tokens of its hit that are in the hit's last block,
-            if that block is not whole.
+        junction: the number of its tokens that full attention had cached when it started. It is 0
+            unless another group lacked some of these tokens.
+        inside: during its admission, the number of hit tokens in the last block of its hit, if the
+            hit ends inside that block.
         tails: the groups in which it has left a state inside a block. It must copy the state before
             it overwrites it.
         adapter: the LoRA adapter that it needs, if the number of adapters is limited.
@@ -149,7 +149,7 @@ class Sequence(sequence.Sequence, frozen=True):
     @property
     def num_uncomputed_tokens(self) -> int:
         """Return the number of tokens to compute. Tokens in flight count, because they will be
-        known."""
+        known when the step is computed."""
         return self.prompt + self.generated + self.promised + self.hoped - self.computed
 
     @property

@@ -342,8 +342,8 @@ def _started_by_default(
     configuration `config`.
 
     A target that does not start by default either may just be installed incorrectly, so raise
-    `fault`. At the end, start the target with `config` once more, so that it is in the state in
-    which the fault left it. If the fault does not occur again, raise TargetBroken.
+    `fault`. Finally, start the target with `config` again, to bring it back into the state in which
+    the fault left it. If the fault does not occur again, raise TargetBroken.
     """
     try:
         usual = full_config(system, revision, {})

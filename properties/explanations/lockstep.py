@@ -1,10 +1,10 @@
 """Find out which published behaviour a recorded run follows, by running all models of its system
 alongside it.
 
-Models are deterministic. A recording leaves only two things open: whether an abort came before a
-step or inside it, and how many tokens a request generates, if the recording does not say so. For an
-abort, both possibilities are followed as long as they match. The number of tokens is known from the
-step in which the request ends.
+Models are deterministic. A recording leaves at most two things open: whether an abort came before a
+step or inside it, and how many tokens a request generates. For an abort, both possibilities are
+followed as long as they match. The number of tokens is known from the step in which the request
+ends.
 """
 
 from collections.abc import Mapping, Sequence

@@ -152,7 +152,7 @@ def _unseen(step: Step) -> list[str]:
 
 
 def _unknown(failure: Failure, missing: int) -> list[Cell]:
-    """Return the blocks that no request holds, if only their count is known and not their
+    """Return cells for the blocks that no request holds, when their count is known but not their
     numbers."""
     before, after = tables(failure.before), tables(failure.last)
     last = dict.fromkeys([*_unseen(failure.last), *(name for name in before if name not in after)])

@@ -36,9 +36,9 @@ def _starting(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def may_be_passed(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether later requests may start before an unstarted one. They may if its load fails
-    or has begun (perhaps unseen, if it finishes in the same step), or if the connector might not
-    have answered yet."""
+    """Return whether later requests may start before an unstarted one. They may in three cases: its
+    load fails; its load has begun, perhaps without being shown, because it finished in the same
+    step; or the connector might not have answered yet."""
     begun = request.parked_since is not None or request.id in (step.parked or ())
     begun = begun or (request.external > 0 and not request.load_steps)
     return begun or request.load_fails_at is not None or history.features.place_unknown(request)

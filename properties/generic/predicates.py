@@ -253,8 +253,8 @@ def more_than_its_life(history: RunHistory, step: Step) -> str | None:
 
 def preempts_for_nobody(history: RunHistory, step: Step) -> str | None:
     """A step that preempts computes something, or leaves another request running or loaded
-    (GEN-R13). The rule does not apply if the only request may lack blocks because a connector loads
-    or sends them, or because an ended request keeps them until its decision in flight completes."""
+    (GEN-R13). The rule does not apply if blocks may be unavailable for a time: while a connector
+    loads or sends them, or while an ended request keeps them for a decision in flight."""
     gone = set(step.preempted or ())
     if not gone or any(step.scheduled.values()):
         return None

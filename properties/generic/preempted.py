@@ -65,7 +65,7 @@ def _one_of_them_runs(history: VllmRun, step: Step, goes_before: GoesBefore) -> 
 def _pairs(
     history: VllmRun, goes_before: GoesBefore
 ) -> Iterator[tuple[VllmRequestHistory, VllmRequestHistory]]:
-    """Yield each request that waits because it was preempted, with each unstarted one that must not
+    """Yield pairs: a request that waits after a preemption, and an unstarted request that must not
     start before it. Leave out waiting requests that are aborted, can never run, or are still being
     computed."""
     if loads.are_made(history.config):

@@ -1,8 +1,8 @@
 """The bounds of each system: how many steps a request may take, and which requests can run.
 
-A target must not refuse a request that can run alone; if it accepts one that can never run, it must
-end it. For all other requests, the target may decide: it may count in whole blocks, or count the
-last token, which is never computed. Lengths are in tokens.
+A target must not refuse a request that can run alone. If a target accepts a request that can never
+run, it must end that request. For all other requests, the target may decide: it may count in whole
+blocks, or count the last token, which is never computed. Lengths are in tokens.
 
 Source: target protocol, "Bounds" and "Refusals at add".
 """

@@ -45,7 +45,7 @@ def held_by_others(
     computed. The request's last token does not count.
 
     With `of_prompts`, generated tokens do not count, since a cache may leave them out. With
-    `completed`, only what decisions that have completed computed counts.
+    `completed`, count only tokens computed by decisions that have completed.
     """
     return max(
         (
@@ -77,10 +77,11 @@ def surely_shared(
     of_prompts: bool = False,
     completed: bool = False,
 ) -> int:
-    """Return how many shared tokens a request must find in any cache, even in one that keeps only
-    one of two identical blocks.
+    """Return how many shared tokens every cache must find for a request. Some caches keep only one
+    of two identical blocks.
 
-    Return 0 if a request that does not run, or the same request twice, may have filled such blocks.
+    Return 0 if such blocks may have been filled by a request that is not running, or twice by one
+    request.
     """
     holders = [
         other for other in running if not other.preemptions and other.partition == request.partition

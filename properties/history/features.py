@@ -57,8 +57,8 @@ class Features:
         return False
 
     def of_requests(self, config: Config, requests: Sequence[Request]) -> dict[str, bool]:
-        """Return, for each feature that only this system has and that the configuration allows,
-        whether any of the requests uses it."""
+        """Map each feature of this system that the configuration allows to whether any of the
+        requests uses it. Leave out features of the kernel."""
         return {}
 
     def follows(self, config: Config) -> tuple[str, ...]:
@@ -85,8 +85,8 @@ class Features:
         return step.scheduled
 
     def hit(self, history: Run, step: Step, account: RequestHistory) -> int | None:
-        """Return how many tokens a request finds in the cache if it starts in this step, or None if
-        that is unknown."""
+        """Return the prefix hit, in tokens, of a request if it starts in this step; None if
+        unknown."""
         aborted = account.id in history.aborts_inside
         return prefix_hits.tokens_hit(history.config, step, account, aborted)
 
@@ -101,8 +101,8 @@ class Features:
         return []
 
     def take_unseen(self, history: Run, step: Step) -> bool:
-        """Return whether requests that load tokens from outside may have received blocks in this
-        step without the step showing them."""
+        """Return whether this step may have given blocks to requests that load tokens from outside,
+        without showing them."""
         return False
 
     def may_lose_tokens(self, history: Run, step: Step, account: RequestHistory) -> bool:
@@ -123,8 +123,8 @@ class Features:
         return None
 
     def may_compute_nothing(self, history: Run, step: Step) -> bool:
-        """Return whether a step may compute nothing because blocks are being filled from outside,
-        or because no request can be scheduled yet."""
+        """Return whether a step may compute nothing: blocks are being filled from outside, or no
+        request can be scheduled yet."""
         return False
 
     def may_end_early(self, history: Run, account: RequestHistory) -> bool:

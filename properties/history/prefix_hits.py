@@ -24,8 +24,8 @@ def tokens_hit(
     *,
     pads: bool = False,
 ) -> int | None:
-    """Return how many tokens a request finds in the cache if it starts in this step, and 0 if it
-    started earlier.
+    """Return the prefix hit, in tokens, of a request that starts in this step. Return 0 for a
+    request that started earlier.
 
     A request that leaves in its first step is no longer listed. If it finished, its hit consists of
     the tokens that it did not compute. If it was aborted or ended with an error, or if the target

@@ -240,9 +240,9 @@ class RunHistory(Generic[R]):
         self.last = replace(last, **nothing, waiting=together, free_blocks=free)
 
     def give_up(self, step: Step) -> None:
-        """Treat requests that can never run as aborted before the step if the target ends them in
-        this step without scheduling them or emitting a token. Otherwise other requests would seem
-        to wait for them.
+        """If the target ends a request that can never run, without scheduling it or emitting a
+        token, treat the request as aborted before the step. Otherwise other requests would seem to
+        wait for it.
         """
         for name in step.finished or ():
             account = self.live.get(name)

@@ -36,8 +36,8 @@ class Access(NamedTuple):
     """A request's tokens and blocks in a step that computes the request. Wrong drafts are left out.
 
     The blocks are those shown after the step, or before it if the request leaves in the step.
-    `content` contains all tokens of the request. `only` is the block that is written, if nothing
-    else about the request has changed since its blocks were last compared.
+    `content` contains all tokens of the request. `only` is set if the request has changed in just
+    one block since its blocks were last compared: it is the block that is written.
     """
 
     request: RequestHistory

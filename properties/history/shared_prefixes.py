@@ -27,8 +27,8 @@ class Branch(Generic[R]):
     Attributes:
         farthest: the request that computed most of the stream, with min(end, computed).
         longest: the request with the most tokens in the stream, with its end.
-        soonest: of the requests that computed a whole block after their hit, the one for which the
-            first such block ends earliest, with the number of tokens up to that end.
+        soonest: the request whose first whole computed block after its hit ends earliest, with the
+            number of tokens up to that end.
         children: the branches that continue this one, keyed by the number of tokens of the stream
             before them.
     """
@@ -39,7 +39,7 @@ class Branch(Generic[R]):
     children: dict[int, dict[str, Branch[R]]] = field(default_factory=dict)
 
     def add(self, request: R, end: int, block: int) -> None:
-        """Keep the request if it determines a result that no earlier request determines."""
+        """Keep the request if it is the new `farthest`, `longest` or `soonest`."""
         computed = min(end, request.max_computed)
         if self.farthest is None or computed > self.farthest[0]:
             self.farthest = (computed, request)
@@ -112,8 +112,9 @@ class SharedPrefixes(Generic[R]):
     def of(self, request: R) -> Collection[R]:
         """Return the requests that begin with the same token as this one, including itself.
 
-        Ended requests are included only if they determine how much any of them shares, has
-        computed, or may have filled.
+        Of the ended requests, only those that decide a result in some branch are included: the
+            request that shares the most tokens, the one that has computed the most, or the one that
+            may have filled a block first.
         """
         family = self._families.get(_beginning(request), {})
         if not self._ended and not self._before:

@@ -18,8 +18,8 @@ from .predicate import AdapterMessage, Predicate
 
 
 def shown_wrongly(history: RunHistory[Any], step: Step) -> str | None:
-    """The step shows tokens and blocks of a request if and only if some of its tokens are computed,
-    and it shows the blocks that the request writes.
+    """A step shows computed tokens and blocks of exactly those requests that have computed tokens.
+    It also shows the blocks that each request writes.
 
     The kind of the step matches the work of its requests, and prefilling requests are listed as
     such.

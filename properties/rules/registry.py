@@ -59,9 +59,9 @@ def observable(
 ) -> list[Rule]:
     """Return the rules of `revision` whose fields the target shows, in catalogue order.
 
-    If the target hides fields that a client needs to follow the run, it is unknown which tokens are
-    computed, so only the rules that do not depend on this are left. If the target also hides which
-    requests finish, only two rules are left: the target must not crash, and must not hang.
+    Without some fields, a client cannot tell which tokens are computed. If the target hides one of
+    them, only the rules that do not depend on computed tokens are left. If the target also hides
+    which requests finish, only two rules are left: the target must not crash, and must not hang.
     """
     hidden = followed_by(system, revision, config) - observes
     exempt = FOLLOW_NOTHING if "finished" in observes else (NEVER_CRASHES, NEVER_HANGS)
@@ -98,9 +98,9 @@ def followed_by(
 def keeps_step(system: str, revision: str, name: str, version: str) -> bool:
     """Return whether a target with this name and version must decide exactly as the model does.
 
-    A revision that is a specification leaves choices to its implementations, so only the scheduler
-    that the model reproduces is compared. A class that replaces a release's scheduler reports the
-    release as its version, but may decide differently.
+    Some revisions are specifications, which leave choices to their implementations. For these, only
+    the scheduler that the model reproduces is compared. A class that replaces a release's scheduler
+    reports the release as its version, but may decide differently.
     """
     if version.partition(" ")[0] in SYSTEMS[system].schedulers:
         return False

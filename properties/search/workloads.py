@@ -49,8 +49,8 @@ class Shape(NamedTuple):
             largest length, and its answer is not cut short; 0 means none.
         common: percentage of prompts that begin like the first prompt, which is then the longest;
             with 100, all of them begin with the whole of it, and it comes before the others.
-        together: percentage of answers that are one token shorter than the previous one, so that
-            both end in the same step if a step admits one request.
+        together: percentage of answers that are one token shorter than the previous answer. If a
+            step admits one request, both then end in the same step.
         patience: the largest number of steps before a request is aborted; 0 means one step for each
             token of its output.
         unused: the number of tokens by which max_tokens exceeds the output, in half of the

@@ -129,11 +129,12 @@ def pools(longest: int, max_num_seqs: int) -> st.SearchStrategy[int | None]:
 def served_pools(
     block: int, max_model_len: int, max_num_seqs: int, limit: int
 ) -> st.SearchStrategy[int]:
-    """Draw the number of usable blocks of the smallest pools with which a server starts.
+    """Draw the number of usable blocks of a pool that is only just large enough for a server to
+    start.
 
     The platform rounds the number of blocks, including the padding block, down to a multiple of
-    max_num_seqs. There must be enough blocks for the padding block and a full batch, or for as much
-    of a full batch as the limit allows.
+    max_num_seqs. There must be blocks for the padding block and for a full batch. If the limit
+    allows only part of a full batch, blocks for this part are enough.
     """
     needed = min(max_num_seqs * (max_model_len // block), limit // block) + 1
     least = ceil(needed / max_num_seqs) * max_num_seqs - 1
@@ -182,9 +183,9 @@ def with_tokens(
 def beside_the_batch(draw: st.DrawFn, config: Mapping[str, Any], history: RunHistory) -> Shape:
     """Draw a late request that joins earlier ones and reaches the limit with its last token.
 
-    In a batch of n requests, including this one, no tkv may exceed `row`, which is the limit
-    divided by n or, if that is smaller, max_model_len. The prompt ends at a chosen offset in a
-    block, and the last token comes close to `row`.
+    In a batch of n requests, including this one, no tkv may exceed `row`. This is the limit divided
+    by n, or max_model_len if that is smaller. The prompt ends at a chosen offset in a block, and
+    the last token comes close to `row`.
     """
     block, chunk, length = (config[k] for k in ("block_size", "chunk_size", "max_model_len"))
     lengths = [request.computed for request in history.decoding()] or [0]

@@ -89,8 +89,8 @@ def watermarks(num_blocks: int | None) -> st.SearchStrategy[float]:
     """Draw the watermark as a fraction of the pool: either no block, or between one block and a
     third of the pool.
 
-    The fraction is always half a block away from a whole number of blocks, so it makes no
-    difference whether block 0, which is never handed out, counts as part of the pool.
+    Block 0 is never handed out. The fraction is always half a block away from a whole number of
+    blocks, so it makes no difference whether block 0 counts as part of the pool.
     """
     if num_blocks is None:
         return st.sampled_from((0.0, 0.1))

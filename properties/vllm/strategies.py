@@ -357,12 +357,10 @@ def beside_the_batch(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape
 
 @st.composite
 def beside_a_prefill(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape:
-    """Draw a request that fills its blocks just when the chunks of another request have taken all
-    other blocks.
-
-    The first token of the new request then needs a block in a step in which the next chunk is
-    already scheduled. Usually the request is more important than all others, so that one of them
-    must be preempted.
+    """Draw a request that fills its blocks just when the pool runs out, because the chunks of
+    another request have taken all other blocks. Its first token then needs a block in a step in
+    which the next chunk is already scheduled. Usually the request is more important than all
+    others, so that one of them must be preempted.
     """
     whole_pool = [blocks for blocks in range(1, 9) if fills_pool_together(config, history, blocks)]
     blocks = draw(st.sampled_from(whole_pool or [1, 2]))
@@ -374,8 +372,8 @@ def beside_a_prefill(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape
 
 
 def fills_pool_together(config: Config, history: VllmRun, blocks: int) -> bool:
-    """Return whether a newcomer with this many blocks and the prefilling request will have taken
-    the whole pool at the time when the newcomer's prompt is computed and another chunk is
+    """Return whether a newcomer with this many blocks and the prefilling request together take the
+    whole pool. The time that counts is when the newcomer's prompt is computed and another chunk is
     scheduled."""
     block, free, request = config["block_size"], free_blocks(config, history), history.ongoing()[-1]
     chunk = min(config["long_prefill_token_threshold"] or block, config["max_num_batched_tokens"])

@@ -243,7 +243,7 @@ def _fewest(search: VolumeSearch) -> int:
     if unknown:
         search.say(f"inconclusive: unsat only for up to {excluded} requests")
         return INCONCLUSIVE
-    search.say(f"proven: no counterexample with up to {most} requests, as they are encoded")
+    search.say(f"proven: no counterexample with up to {most} requests in Z3's encoding")
     return PROVEN
 
 
@@ -307,7 +307,7 @@ def _report_worst(search: VolumeSearch, objective: Objective, known: Known) -> i
             none_there = "no safe request is refused" if objective == "waste" else "there is none"
             over = f"{setting.limit} is never exceeded"
             search.say(
-                f"proven for {setting.requests} requests, as they are encoded: "
+                f"proven for {setting.requests} requests in Z3's encoding: "
                 f"{over if objective == 'overshoot' else none_there}"
             )
         return PROVEN

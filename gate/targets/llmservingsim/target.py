@@ -138,8 +138,8 @@ class Engine:
         )
 
     def check_room(self, tokens: int) -> None:
-        """Refuse a request of this many tokens if it does not fit into the pool, which is meant to
-        be practically unbounded."""
+        """Refuse a request of this many tokens if it does not fit into the pool that stands for an
+        unbounded one."""
 
     def schedule(self) -> Any:
         if self.loop is not None:

@@ -72,7 +72,9 @@ class Runner:
         rows = range(0, row * len(sequences) + 1, max(row, 1))
         ends = self._context().cu_seqlens_q if is_prefill else rows
         if not len(positions) == len(slots) == ends[-1]:
-            raise ValueError(f"{len(positions)} tokens and {len(slots)} slots, expected {ends[-1]}")
+            raise ValueError(
+                f"a step has {len(positions)} tokens and {len(slots)} slots, not {ends[-1]} of each"
+            )
         return [Work(positions[a:b], slots[a:b]) for a, b in pairwise(ends)]
 
 

@@ -28,7 +28,7 @@ def check(release: Any, config: Mapping[str, Any]) -> None:
 
 
 def check_groups(release: Any, config: Mapping[str, Any], chosen: Any, without: Any) -> None:
-    """Refuse several groups if the release manages them as one because of the events.
+    """Refuse several groups if, with events, the release would manage them as one.
 
     `chosen` is vLLM's configuration, and `without` the same one without events.
     """

@@ -1,4 +1,4 @@
-"""What vLLM's engine core asks of the scheduler around a decision, and in which order.
+"""The calls that vLLM's engine core makes to the scheduler around a decision, in order.
 
 Source: EngineCore.step and EngineCore.step_with_batch_queue. The order of decisions, results and
 aborts is in `target` and `in_flight`.
@@ -28,8 +28,8 @@ def released_class(scheduler: Any) -> type:
 
 
 def sleeps(scheduler: Any, released: Any) -> bool:
-    """Return whether the engine core, if no decision is in flight, sleeps until a request arrives,
-    and so reads no results of the worker's loads and sends.
+    """Return whether the engine core would sleep until a request arrives if no decision were in
+    flight. While it sleeps, it does not learn which loads and sends the worker has finished.
 
     Earlier releases say that they have no requests although blocks are still being sent. This is
     not modelled: for these releases, return False. `released` is the `released_class`, because the
@@ -40,10 +40,9 @@ def sleeps(scheduler: Any, released: Any) -> bool:
 
 
 def constrain(scheduler: Any, flight: Flight, own: Grammars, waited: bool) -> None:
-    """Let the scheduler make the masks of the tokens that grammars allow.
-
-    If the masks depend on tokens in flight, the engine core has `waited` for these. It then also
-    lets the scheduler check the drafts, which so far only the worker knows.
+    """Let the scheduler compute which tokens each grammar allows (the masks). If the masks depend
+    on tokens in flight, the engine core has `waited` for these tokens. In that case, it also gives
+    the scheduler the worker's drafts, so that the scheduler can check them.
     """
     decision = flight.decision
     if not getattr(decision, "has_structured_output_requests", False):

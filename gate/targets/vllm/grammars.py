@@ -28,8 +28,9 @@ Masks = dict[str, list[int | None]]
 
 
 class Matcher:
-    """Stands in for xgrammar's state of a grammar. It accepts the request's output after the
-    reasoning, and drafts that were made for the same place in it, until the grammar ends.
+    """Stands in for xgrammar's state of a grammar. Until the grammar ends, it accepts the output
+    that follows the request's reasoning, and any draft that was made for the current place in this
+    output.
 
     A mask contains the number of the matcher and the place of the masked token in the output.
     """
@@ -128,8 +129,9 @@ class Grammars:
         return matcher
 
     def compile_turn(self, name: str, own: Any, request: CheckedRequest, manager: Any) -> None:
-        """Compile the grammar, if any, of a further turn of a session, which `begin_turn` begins.
-        The scheduler may see the turn before the next step, so the grammar is ready at once."""
+        """Compile the grammar, if any, of a further turn of a session. `begin_turn` begins that
+        turn later. The grammar is ready at once, because the scheduler may see the turn before the
+        next step."""
         matcher = self._compile(own, request, manager) if request.has_grammar else None
         self._later.setdefault(name, deque()).append(matcher)
         self._set_ready()
@@ -166,10 +168,9 @@ class Grammars:
         return {name: self._numbers[name] for name in names if name in self._numbers}
 
     def verified(self, flight: Flight, before: Flights) -> Flight:
-        """Return a decision made ahead, with the number of drafts that the worker may accept.
-
-        The drafts are on the worker, which hands the drafts of its last decision to the scheduler.
-        Some releases tell the worker how many drafts the scheduler has checked.
+        """Add to a decision made ahead the number of drafts that the worker may accept. Only the
+        worker has the drafts, and it hands those of its last decision to the scheduler. Some
+        releases tell the worker how many of them the scheduler has checked.
         """
         tells = "num_acceptable_drafts" in _output_class().__annotations__
         drafts = dict(flight.drafts)

@@ -41,8 +41,9 @@ def depth(config: Mapping[str, Any]) -> int:
 class Flight(NamedTuple):
     """A decision that is being computed.
 
-    For each request that gets tokens, `first` is the position of its first new token in its output,
-    and `drafts` is the number of drafts computed before that token.
+    Both `first` and `drafts` have an entry for each request that gets tokens. `first` is the
+    position of its first new token in its output. `drafts` is how many drafts are computed before
+    that token.
     """
 
     decision: Any
@@ -92,8 +93,8 @@ class Flights:
         return coming
 
     def drop(self, names: set[str]) -> list[str]:
-        """Drop the tokens that these requests would get from decisions in flight. Some of the
-        dropped results verify drafts: return the request of each such result."""
+        """Drop the tokens that these requests would get from decisions in flight. Return the
+        request of each dropped result that verifies drafts."""
         verified = []
         for flight in self._queue:
             for name in names & flight.first.keys():
@@ -104,8 +105,8 @@ class Flights:
     def take(self, flight: Flight, waits: bool = False) -> bool:
         """Put a decision in flight, and return whether the oldest one must complete now.
 
-        The oldest one must complete if no more decisions fit, if the new decision is empty and
-        waits for those in flight, or if it `waits` for a token in flight.
+        It must complete in three cases: no more decisions fit; the new decision is empty, and waits
+        for those in flight; or the new decision `waits` for a token in flight.
         """
         while self._queue and not self._queue[0].decision.num_scheduled_tokens:
             self._queue.popleft()  # a server would not have waited for an empty decision

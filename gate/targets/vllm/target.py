@@ -5,8 +5,8 @@ Runs in an environment that contains a release, but not schedproof:
     PYTHONPATH=vllm-0.28.0 python gate/targets/run_adapter.py vllm
 
 Everything that refuses, decides, allocates, caches and counts is the release's code. Only the model
-runner is replaced. For every request whose computed tokens have caught up with its known ones, it
-"samples" the correct drafts and the token that the scenario prescribes after them.
+runner is replaced. Its replacement "samples" for each request whose known tokens are all computed:
+the correct drafts, and then the token that the scenario prescribes.
 """
 
 import functools

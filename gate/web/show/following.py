@@ -109,7 +109,7 @@ class Line:
         )
 
     def flat(self) -> list[int]:
-        """Return all segments in one flat list of seven numbers each."""
+        """Return all segments as one flat list, with seven numbers for each segment."""
         return [number for piece in self.pieces for number in piece]
 
     def _begin(self, step: int, value: int) -> None:

@@ -57,8 +57,8 @@ def prefilled(history: RunHistory, step: Step) -> list[RequestHistory]:
 
 
 def behind(history: RunHistory, step: Step, request: RequestHistory) -> int | None:
-    """Return how many known tokens of a scheduled sequence were neither computed nor cached before
-    this step, or None if the number is unknown."""
+    """Return how many known tokens a scheduled sequence still had to compute before this step;
+    cached ones do not count. Return None if the number is unknown."""
     hit = 0 if request.started else history.hit_now(step, request)
     return None if hit is None else request.num_tokens - request.computed - hit
 

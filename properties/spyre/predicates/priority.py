@@ -115,8 +115,8 @@ def ongoing_beside_a_batch(history: RunHistory, step: Step) -> bool:
 def overtaken(history: RunHistory, step: Step) -> str | None:
     """Prefills start in order of arrival (SPY-R53).
 
-    In revisions that can pause requests, but with pausing switched off, a request may be overtaken
-    while it is held back by a constraint that concerns that request alone.
+    Some revisions can pause requests. If pausing is off in such a revision, a request may be
+    overtaken while a constraint that concerns only this request holds it back.
     """
     if history.revision in REVISIONS_THAT_PAUSE and not history.config["pausing"]:
         return None

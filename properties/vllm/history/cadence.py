@@ -24,8 +24,8 @@ def is_kept(config: Config) -> bool:
 
 
 def goes_on(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """Return whether a running request is still in its prefill, because its last step computed only
-    a part of its known tokens."""
+    """Return whether a running request is still in its prefill, that is, whether its last step left
+    some of its known tokens uncomputed."""
     return request.id in state_of(history).cadence.prefilling
 
 
@@ -90,8 +90,8 @@ def _is_prefill(known: Cadence, ran: set[str], name: str, left: int) -> bool:
 def _left_waiting(
     history: VllmRun, step: Step, ran: set[str]
 ) -> tuple[bool | None, frozenset[str]]:
-    """Return whether a request that could run still waits after the step (None if unknown), and the
-    requests that may have had to wait for tokens in flight."""
+    """Return two things: whether a request that could run still waits after the step (None if
+    unknown), and which requests may have had to wait for tokens in flight."""
     names = history.live.keys() | history.aborts_inside
     waiting = [history.requests[name] for name in names - ran - step.scheduled.keys()]
     known = state_of(history).cadence.aside

@@ -98,8 +98,8 @@ class VllmFeatures(Features):
         return occurs
 
     def follows(self, config: Config) -> tuple[str, ...]:
-        """Return the fields that show which requests wait for a load, which end because of a load
-        or an invalid grammar, and which turns of a session end."""
+        """Return the fields that show three things: which requests wait for a load, which end
+        because of a load or an invalid grammar, and where a session's turn ends."""
         loading = ("parked", "finished") if loads.are_made(config) else ()
         turns = ("parked", "emitted", "preempted") if sessions.are_held(config) else ()
         return (*loading, *turns, *(("finished",) if blocked.can_be(config) else ()))

@@ -1,8 +1,8 @@
 """Blocks of full attention that requests have given back and that nobody has received since.
 
-A client sees when a request gives back its blocks, because its block table disappears, and when
-another request receives one of them, because the block appears in a table. If a step may have
-handed out blocks that it does not show, nothing is known about the order of the pool any more.
+A client sees both events in the block tables. When a request gives back its blocks, its table
+disappears. When another request receives one of them, the block appears in a table. If a step may
+have handed out blocks that it does not show, nothing is known about the order of the pool any more.
 
 Source: release 0.33.0: KVCacheManager.free, BlockPool.free_blocks.
 """
@@ -43,8 +43,8 @@ def after(history: RunHistory[Any], step: Step, given_back: GivenBack) -> GivenB
 def still_free(
     history: RunHistory[Any], step: Step, given_back: Mapping[int, Known]
 ) -> tuple[dict[int, Known], dict[str, tuple[int, ...]]]:
-    """Return the blocks of `given_back` that are still in the pool after the step, and the block
-    tables of the requests that give back their blocks in it. Return neither if they are
+    """Return two things: the blocks of `given_back` that are still in the pool after the step, and
+    the block tables of the requests that give back their blocks in this step. Both are empty if
     unknown."""
     last = history.last
     if step.blocks is None or last is None or last.blocks is None:

@@ -150,8 +150,8 @@ def at_most(config: Config, group: Group, tokens: int) -> int:
 
     With a window, these are the blocks of the window and of the tokens of all steps in flight, and
     one more, since the window may begin inside a block. A local chunk begins at a block boundary
-    and needs no such block. In a Mamba group, these are the states that a step reads and writes, or
-    a single state that is overwritten, and one state after each draft.
+    and needs no such block. In a Mamba group, these are the two states that a step reads and
+    writes, or a single one that is overwritten. There is also one state after each draft.
     """
     blocks = group.blocks_for(tokens)
     if group.kind == MAMBA and not leaves_every_state(config):
@@ -205,9 +205,8 @@ def most_taken(config: Config, blocks: int, requests: int) -> int:
     """Return the largest number of blocks that requests take in the groups after the first while
     they take `blocks` blocks in full attention.
 
-    If a group's block size or lookahead differs from that of full attention, each request may have
-    blocks there for up to one full-attention block of tokens more, and may have begun one more of
-    the group's blocks.
+    If a group's block size or lookahead differs from that of full attention, each request may take
+    more blocks there: those for one more full-attention block of tokens, and one that it has begun.
     """
     size, most = int(config["block_size"]), 0
     for group in further(config):

@@ -29,14 +29,15 @@ def turn(config: Config) -> int:
 
 
 def holds_grammars(config: Config) -> bool:
-    """Return whether a mask may be made while tokens before it are still in flight (V1-R64)."""
+    """Return whether requests with a grammar must rest, because a mask could otherwise be made
+    while tokens before it are still in flight (V1-R64)."""
     several = speculation.decides_ahead(config) and depth(config) > 2
     return can_be(config) and several and not turn(config)
 
 
 def hold_grammars(history: VllmRun) -> None:
-    """Let each request with a grammar rest in the coming step that has a token in flight, unless
-    the token comes with the oldest decision."""
+    """Let each request that has both a grammar and a token in flight rest in the coming step,
+    unless the token comes with the oldest decision."""
     later = [flight.items() for flight in state_of(history).flights[1:]]
     names = {name for items in later for name, coming in items if coming is not None}
     for request in requests_of(history.live).values():
@@ -121,8 +122,8 @@ def record_decision(history: VllmRun, step: Step) -> Mapping[str, Coming]:
 
 
 def loses_drafts(history: VllmRun) -> bool:
-    """Return whether a request loses its drafts when a decision leaves it out, because the worker
-    keeps only those of the last decision (V1-R68)."""
+    """Return whether a request loses its drafts when a decision leaves it out. It does if the
+    worker keeps only the drafts of the last decision (V1-R68)."""
     config = history.config
     return (
         speculation.decides_ahead(config)

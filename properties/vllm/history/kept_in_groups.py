@@ -1,10 +1,10 @@
 """The full blocks of prompts that are still in the pool, in every group of the KV cache.
 
 A block keeps its content until it is handed out again. A client sees this, because the block then
-appears in a block table without being a hit. If a request may have received blocks that the step
-does not show, only blocks that requests hold both before and after the step are certain to be
-intact. If one copy of some content has been handed out, the other copies do not count, since an
-index may have kept only that one.
+appears in a block table without being a hit. A request may receive blocks that the step does not
+show. Then only blocks that requests hold both before and after the step are certain to be intact.
+Once one copy of some content has been handed out, the remaining copies do not count, because the
+index may have listed only the copy that is gone.
 
 Source: release 0.33.0: HybridKVCacheCoordinator, BlockPool.
 """
@@ -88,8 +88,8 @@ def something_unseen(history: RunHistory[Any], step: Step) -> bool:
 
 
 def lost_in(history: RunHistory[Any], step: Step, kept: Kept, but: str = "") -> Contents:
-    """Return what can no longer be found for certain after the step, because a request other than
-    `but` has received one of its blocks, or may have received one without the step showing it."""
+    """Return the contents that may be gone after the step: a request other than `but` has received
+    one of their blocks, or may have received one without the step showing it."""
     shown = (blocks for name, blocks in handed_out(history, step) if name != but)
     gone = {block for blocks in shown for block in blocks}
     if something_unseen(history, step):
@@ -98,8 +98,8 @@ def lost_in(history: RunHistory[Any], step: Step, kept: Kept, but: str = "") -> 
 
 
 def _certain(history: RunHistory[Any], step: Step) -> Set[int]:
-    """Return the blocks that no request can have received without the step showing it: those that
-    requests hold both before and after it, or held until they left."""
+    """Return the blocks that certainly have no new owner that the step does not show. Requests hold
+    them both before and after the step, or held them until they left."""
     before, now = (
         {block for tables in shown.values() for table in tables for block in table}
         for shown in (tables_of(history.last), tables_of(step))

@@ -85,9 +85,9 @@ def is_new(config: Mapping[str, Any], request: VllmRequestHistory) -> bool:
 
 
 def take_unseen(history: VllmRun, step: Step) -> bool:
-    """Return whether a request may have received blocks in this step without the step showing them,
-    because its load began, or it started again after its load had failed, and it left in this very
-    step."""
+    """Return whether a request may have received blocks in this step without the step showing them.
+    This is possible if the request left in this very step, after its load had begun, or after it
+    had started again following a failed load."""
     if not are_made(history.config):
         return False
     errors = {name for name, reason in (step.finished or {}).items() if reason == "error"}

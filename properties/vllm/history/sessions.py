@@ -32,9 +32,8 @@ def ends_turn(step: Step, request: VllmRequestHistory) -> bool:
 
 
 def step(live: Collection[VllmRequestHistory], number: int) -> list[str]:
-    """At the end of step `number`, record that sessions are one step closer to their next input,
-    and begin the next turn of each session whose turn has ended. Return the sessions whose next
-    turn begins."""
+    """At the end of step `number`, count down to the next input of each session. Begin the next
+    turn of each session whose turn has ended, and return these sessions."""
     ended = []
     for request in live:
         if request.between_turns:

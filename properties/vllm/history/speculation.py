@@ -88,9 +88,9 @@ def correct_drafts(request: VllmRequestHistory, tokens: int) -> int:
 
 
 def loses_drafts(config: Config, request: VllmRequestHistory) -> bool:
-    """Return whether the scheduler lacks the drafts of the next decision. It must check them
-    against the request's grammar, and gets them only together with the token in flight that they
-    follow."""
+    """Return whether the scheduler lacks the drafts of the next decision. It must check drafts
+    against the request's grammar, but gets them only together with the token in flight before them.
+    """
     return request.arrived_blocked and decides_ahead(config) and not request.tokens_in_flight
 
 

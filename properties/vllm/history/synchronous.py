@@ -23,8 +23,8 @@ Blocks = Sequence[int]
 
 @once
 def load_now(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the requests that load in this step, or that find in the cache the tokens that they
-    could load."""
+    """Return the requests that load in this step. Include those that could load, but find the
+    tokens in the cache."""
     if not loads.are_synchronous(history.config):
         return []
     starting = (history.live.get(name) for name in step.scheduled)
@@ -130,8 +130,8 @@ def affected_requests(history: VllmRun, step: Step, blocks: frozenset[int]) -> d
 
 
 def may_fall_back(history: VllmRun, step: Step) -> dict[str, int]:
-    """Return the requests that may lose blocks to a load that fails in this step, each with the
-    number of its tokens before the first of these blocks."""
+    """Return the requests that may lose blocks because a load fails in this step. For each, give
+    the number of its tokens before the first such block."""
     size = int(history.config["block_size"])
     found = affected_requests(history, step, unloaded_blocks(history, step)["possible"])
     for request in failing_loads(history, step):
@@ -183,8 +183,8 @@ def blocks_to_fill_after(history: VllmRun, step: Step) -> Mapping[int, int]:
 
 
 def book(history: VllmRun, step: Step) -> None:
-    """Record which requests load in this step, which blocks get no content because their load
-    fails, and which requests therefore lose computed tokens."""
+    """Record the requests that load in this step. If a load fails, also record the blocks that get
+    no content, and the requests that lose computed tokens."""
     back = may_fall_back(history, step)
     certain, left = unloaded_blocks(history, step)["certain"], blocks_to_fill_after(history, step)
     if certain or left is not state_of(history).unfilled:

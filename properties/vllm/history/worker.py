@@ -12,8 +12,9 @@ Tables = tuple[tuple[int, ...], ...]
 
 
 class Held(NamedTuple):
-    """The worker's state of a request: a block table for each group, how many of its tokens the
-    first stage of a pipeline knows, and the encoder inputs whose data it has (None if unknown)."""
+    """What the worker knows about a request: its block table in each group, how many of its tokens
+    the first stage of a pipeline has, and the encoder inputs whose data it has (None if unknown).
+    """
 
     tables: Tables = ()
     tokens: int = 0

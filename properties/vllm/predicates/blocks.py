@@ -164,9 +164,9 @@ def _shared_with_running(history: VllmRun, step: Step) -> dict[str, int]:
 
     The number is 0 for a request with a load, and if another KV group may lack some of these
     tokens. Blocks of a decision that has not completed do not count, since they might not be
-    published yet. With several decisions in flight, neither do those of a request that leaves in
-    this step, since it may leave before another starts. With a drafter that has its own keys and
-    values, the last block does not count either, because it may be computed again.
+    published yet. With several decisions in flight, blocks of a request that leaves in this step do
+    not count either, since it may leave before another one starts. With a drafter that has its own
+    keys and values, the last block does not count either, because it may be computed again.
     """
     config, starting = history.config, admitted(history, step)
     again = _computed_again(config)

@@ -153,7 +153,7 @@ def prompt_too_long_for_now(history: VllmRun, step: Step) -> bool:
 
 
 def emission_wrong(history: VllmRun, step: Step) -> str | None:
-    """A request emits one token, or more with drafts, if and only if all its known tokens are
+    """A request emits a token, or several with drafts, exactly when all its known tokens are
     computed (V1-I4)."""
     emitted = step.emitted or {}
     if history.features.depth(history.config) > 1:
@@ -216,8 +216,8 @@ def some_catch_up(history: VllmRun, step: Step) -> bool:
 
 
 def stops_at_input(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether a scheduled request stops exactly at an encoder input that has no output, or
-    as many tokens before it as its drafter reads ahead."""
+    """Return whether a scheduled request stops because of an encoder input without output: right
+    before the input, or earlier by the tokens that its drafter reads ahead."""
     reached = computed_after(history, step, request)
     stops = (reached, reached + stops_ahead(history))
     inputs = [image for image in request.inputs if image.start in stops]

@@ -104,8 +104,8 @@ def place_is_known(history: VllmRun, request: VllmRequestHistory) -> bool:
     """Return whether a request's place follows from its arrival or its priority.
 
     With a connector, requests may be deferred, and a preempted request may be in front of some that
-    arrived earlier. A preempted request may also be in front of earlier ones if it overtook a
-    request that lacked room in the encoder's cache or a slot for its adapter.
+    arrived earlier. A preempted request may also have overtaken a request that lacked room in the
+    encoder's cache, or a slot for its adapter.
     """
     again = request.preemptions > 0 and history.config["policy"] != "priority"
     if not loads.are_made(history.config):
@@ -153,8 +153,8 @@ def _order_is_shown(history: VllmRun) -> bool:
 
 
 def was_set_aside(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """Return whether a request is in front of others because it had to wait for its grammar, or may
-    have had to wait for an adapter slot. Since 0.31.0, such a request keeps its place."""
+    """Return whether a request is in front of others because it was set aside: it had to wait for
+    its grammar, or perhaps for an adapter slot. Since 0.31.0, such a request keeps its place."""
     limited = partitions.adapters_are_limited(history.config)
     waited = request.arrived_blocked or (limited and request.partition[0] is not None)
     return waited and history.revision not in since("0.31")
@@ -362,8 +362,8 @@ def may_lack_input(history: VllmRun, step: Step, request: VllmRequestHistory) ->
 
 
 def encoder_takes(history: VllmRun, step: Step, image: encoder.Input) -> bool:
-    """Return whether the encoder has budget and room for one more input in this step, no matter in
-    which order it computes the inputs.
+    """Return whether the encoder certainly has budget and room for one more input in this step,
+    whatever the order of the inputs.
 
     The outputs for all inputs of requests that are running now, or were running when the step was
     decided, count as needed. The result is False if the work of the encoder is not shown, or if the

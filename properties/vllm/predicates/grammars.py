@@ -44,8 +44,8 @@ def sampling(history: VllmRun, step: Step) -> Mapping[str, Sampling]:
     """Return the requests with a grammar that certainly sample in the decision of a step.
 
     If a request has a token in flight, its masks are made after that token has arrived; if the
-    request has ended by then, it gets no mask. Tokens that are still in flight at that time also
-    precede the masked token.
+    request has ended by then, it gets no mask. Tokens that are then still in flight also count as
+    output before the masked token.
     """
     found: dict[str, Sampling] = {}
     for name, left in missing(history, step).items():

@@ -328,10 +328,11 @@ def groups_hold_something(history: VllmRun, step: Step) -> bool:
 def held_of(history: VllmRun, step: Step) -> dict[str, int]:
     """Map each starting request to the number of tokens that it must find.
 
-    A hit may end only at certain places. The tokens that must be found end at the last of these
-    places at which a running request still has, in each group, all blocks that are read there. With
-    a drafter that reads ahead, the two requests must share the tokens up to the next such place.
-    Blocks of a decision that has not completed do not count, since they might not be published yet.
+    A hit may end only at certain places. A place counts if a running request still has, in each
+    group, all blocks that are read there. The tokens that must be found end at the last such place.
+    With a drafter that reads ahead, the two requests must share the tokens up to the next such
+    place. Blocks of a decision that has not completed do not count, since they might not be
+    published yet.
     """
     return {
         request.id: held_by_running(history, step, request) for request in admitted(history, step)

@@ -42,8 +42,8 @@ def something_is_kept(history: VllmRun, step: Step) -> bool:
 def must_find(history: VllmRun, step: Step) -> dict[str, int]:
     """Map each starting request to the number of tokens that it must find.
 
-    A hit may end only at certain places. The tokens that must be found end at the last of these
-    places at which the pool still has, in each group, all blocks that are read there. With a
+    A hit may end only at certain places. A place counts if the pool still has, in each group, all
+    blocks that are read there. The tokens that must be found end at the last such place. With a
     drafter that reads ahead, the pool must have the tokens up to the next such place as well.
     """
     return {request.id: kept_for(history, step, request) for request in not_loaded(history, step)}
@@ -70,8 +70,8 @@ def _is_kept(
     end: int,
     beyond: int,
 ) -> bool:
-    """Return whether the pool has the blocks that a hit of `end` tokens reads in each group, and
-    one more block if the drafter reads ahead."""
+    """Return whether a hit of `end` tokens is possible: for each group, the pool has the blocks
+    that the hit reads, and one more block if the drafter reads ahead."""
     for number, group in enumerate(kept_in_groups.every_group(history.config)):
         reads_on = group.size if beyond and group.kind != MAMBA else 0
         first = first_block_read(history.config, group, end)

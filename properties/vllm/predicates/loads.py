@@ -27,9 +27,9 @@ from .preemption import keeps_blocks, taken_without_need
 
 
 def runs_too_early(history: VllmRun, step: Step, *, until_next: bool = True) -> str | None:
-    """A parked request is not scheduled, and keeps its blocks, until its load has finished or, with
-    `until_next`, until the decision after that. If it was aborted, its blocks become free when the
-    load finishes, and not earlier (V1-R20, GEN-R16)."""
+    """Until its load has finished, a parked request keeps its blocks and is not scheduled. With
+    `until_next`, this lasts until the decision after that. If it was aborted, its blocks become
+    free when the load finishes, and not earlier (V1-R20, GEN-R16)."""
     now, before = step.blocks or {}, (history.last.blocks if history.last else None) or {}
     for request in history.requests.values():
         if not loads.loading(request) or loads.is_sent(request):
@@ -95,8 +95,8 @@ def one_begins_beside_others(history: VllmRun, step: Step) -> bool:
 
 
 def waits_though_loaded(history: VllmRun, step: Step) -> str | None:
-    """The first request whose load has finished is admitted, before all others, if budget, a slot
-    and blocks for all its tokens are left and nothing was preempted (V1-R22)."""
+    """The first request whose load has finished is admitted before all others, if nothing was
+    preempted, and if budget, a slot and blocks for all its tokens are left (V1-R22)."""
     request = first_landed(history, step)
     if request is None or request.id in step.scheduled or not nothing_else_changes(history, step):
         return None

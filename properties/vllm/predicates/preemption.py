@@ -201,8 +201,8 @@ def newcomer_before_preempted(history: VllmRun, step: Step) -> str | None:
 
 
 def _set_aside_again(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """Return whether a preempted request may be in front of others because it waits for something
-    other than blocks."""
+    """Return whether a preempted request may have been set aside, in front of others, because it
+    waits for something other than blocks."""
     return was_set_aside(history, request) or in_flight.depth(history.config) > 1
 
 

@@ -260,8 +260,8 @@ def _lacks_nothing(
 
 
 def _state_may_be_missing(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether the Mamba state that this request starts from may be missing because another
-    request computes it in this step (V1-R57)."""
+    """Return whether another request may be computing, in this very step, the Mamba state from
+    which this request would start (V1-R57)."""
     unit = min(int(history.config["block_size"]), groups.match_unit(history.config))
     return groups.caches_states(history.config) and history.max_hit(step, request) >= unit
 

@@ -97,8 +97,8 @@ def out_of_place(history: VllmRun, step: Step) -> str | None:
 
 
 def expected_order(history: VllmRun, step: Step) -> list[str]:
-    """Return the requests that waited before and the sessions whose turn ends in this step, in the
-    order in which they must wait. Return an empty list if the order is unknown."""
+    """Return the order in which requests must wait after the step: those that waited before, and
+    the sessions whose turn ends in it. Return an empty list if the order is unknown."""
     if not sessions.are_held(history.config) or not order_is_known(history):
         return []
     ended = ending_turns(history, step)

@@ -80,8 +80,8 @@ def table_differs(history: VllmRun, step: Step) -> str | None:
 
 
 def difference(own: Tables, other: Tables) -> tuple[int, int] | None:
-    """Return the group and the index of the first block in which two tables differ, or None if the
-    only difference is that the scheduler has taken some blocks back."""
+    """Return the group and the index of the first block in which two tables differ. Blocks that the
+    scheduler has taken back do not count as a difference. Return None if there is none."""
     for number in range(max(len(own), len(other))):
         table = own[number] if number < len(own) else ()
         others = other[number] if number < len(other) else ()

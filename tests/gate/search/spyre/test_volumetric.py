@@ -117,7 +117,7 @@ def test_where_the_limit_cannot_be_reached_nothing_is_asked_and_exit_is_0(run):
     assert result.code == 0, result
     assert "up to 32 requests: 32 x 4096 <= 131072, whichever requests are admitted\n" in result.out
     assert result.out.endswith(
-        "proven: no counterexample with up to 32 requests, as they are encoded\n"
+        "proven: no counterexample with up to 32 requests in Z3's encoding\n"
     )
 
 
@@ -139,7 +139,7 @@ def test_a_sound_formula_is_never_beyond_the_limit(run):
     words = ["--maximize", "overshoot", "--param", "requests=2", *SMALLEST]
     result = run("search", "SPY-R07", *words)
     assert result.code == 0, result
-    assert result.out.endswith("proven for 2 requests, as they are encoded: 8 is never exceeded\n")
+    assert result.out.endswith("proven for 2 requests in Z3's encoding: 8 is never exceeded\n")
 
 
 def test_requests_that_always_fit_are_never_beyond_the_limit(run):
@@ -196,7 +196,7 @@ def test_the_exact_check_refuses_nobody_in_vain(run):
     words = ["--param", "formula=exact", "--param", "requests=2", *SMALLEST]
     result = run("search", "SPY-R07", "--maximize", "waste", *words)
     assert result.code == 0, result
-    end = "proven for 2 requests, as they are encoded: no safe request is refused\n"
+    end = "proven for 2 requests in Z3's encoding: no safe request is refused\n"
     assert result.out.endswith(end)
 
 
@@ -362,7 +362,7 @@ def test_what_the_model_lets_in_is_searched_and_what_a_release_does_where_it_is_
     assert ", of requests that a release accepts (SPY-R62)\n" in result.out
     assert (
         result.out.splitlines()[-1]
-        == "proven: no counterexample with up to 2 requests, as they are encoded"
+        == "proven: no counterexample with up to 2 requests in Z3's encoding"
     )
 
 
