@@ -174,9 +174,8 @@ def read_step(reply: Any, observes: frozenset[str]) -> Step:
     if not isinstance(seen, Mapping):
         raise AdapterFault("step", f"step is {_text(seen)}; valid: the step observation", "")
     if missing := _missing(seen, observes):
-        raise AdapterFault(
-            "step", f"the step lacks the field {min(missing)}, although observes lists it", ""
-        )
+        why = "which every step has" if missing[0] in REQUIRED else "although observes lists it"
+        raise AdapterFault("step", f"the step lacks the field {missing[0]}, {why}", "")
     try:
         step = msgspec.convert(seen, Step)
     except msgspec.ValidationError as error:
@@ -192,7 +191,8 @@ def read_step(reply: Any, observes: frozenset[str]) -> Step:
 def _missing(seen: Mapping[str, Any], observes: frozenset[str]) -> list[str]:
     if observes <= seen.keys() and None not in seen.values():
         return []  # the usual case, and cheap to check
-    return [name for name in observes - NULLABLE if seen.get(name) is None]
+    missing = [name for name in observes - NULLABLE if seen.get(name) is None]
+    return sorted(missing, key=lambda name: (name not in REQUIRED, name))
 
 
 def _text(value: Any, length: int = 200) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ...model.errors import InputError
 from ...model.systems import check_system, resolve_revision
+from ..files.disk import is_descriptor
 
 LONGEST = 10**9  # seconds; the system's timers accept no more
 
@@ -51,7 +52,13 @@ OWN_WITHIN = 4096  # bytes
 
 
 def check_file(name: str, file: Path) -> None:
+    """Raise InputError if `file`, the value of the option `name`, cannot be written."""
+    if str(file) == "-":
+        raise InputError(name, "'-' does not stand for standard output here; valid: a file")
     _check_reachable(name, file)
+    if file.is_file() and is_descriptor(file):
+        problem = f"{file} is a file that is already open: {os.path.realpath(file)}"
+        raise InputError(name, f"{problem}; valid: another file, or a pipe")
     if file.is_dir():
         raise InputError(name, f"{file} is a folder; valid: a file")
     folder = Path(os.path.realpath(file)).parent if file.is_symlink() else file.parent

@@ -24,6 +24,7 @@ class FileError(ValueError):
     value."""
 
 
+MOST_LINKS = 40  # that lead to each other; the system follows no more
 READER_LIMIT = 5.0  # seconds in which somebody has to open a pipe
 MAX_TOML = 1024 * 1024  # bytes in a configuration file
 DEEPEST = 40  # levels of brackets; code that prints or compares values would fail on deeper nesting
@@ -167,12 +168,23 @@ def write(path: Path, data: bytes) -> None:
         place.write_bytes(data)
 
 
+def is_descriptor(path: Path) -> bool:
+    """Return whether a path leads to a descriptor of this process, such as `/dev/stdout`. If a file
+    is open there, its name cannot be replaced without losing what else is written to it."""
+    for _ in range(MOST_LINKS):
+        place = path.parent.resolve() / path.name
+        if place.is_relative_to("/proc") or not place.is_symlink():
+            return place.is_relative_to("/proc")
+        path = place.parent / place.readlink()
+    return False
+
+
 @contextmanager
 def write_atomically(path: Path) -> Iterator[Path]:
     """Yield a path to write to. When the block ends, rename the file to its own name, so that it is
     never seen incomplete.
 
-    Two kinds of files are written in place: those that are not regular, such as `/dev/stdout`, and
+    Two kinds of files are written in place: those that are not regular, such as pipes, and
     those in a folder in which no second file can be created. Raise FileError if the file cannot be
     replaced.
     """

@@ -12,6 +12,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable
+from types import FrameType
 from typing import Any, BinaryIO, Protocol
 
 Reply = dict[str, Any]
@@ -62,15 +63,22 @@ REQUIRED = tuple(name for name in OPERATIONS if name != "control")
 OPTIONAL = frozenset({"inside"})
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 TYPE_NAMES = {str: "a string", dict: "an object", bool: "true or false"}
+HANGING = (
+    "Calls that do not return (most recent call first):\n"  # followed by frames and a blank line
+)
+LOOKS, LOOK_SECONDS = 10, 0.02
+MOST_FRAMES = 40
 
 
 def serve(target: Target) -> None:
     """Answer requests until stdin ends, until nobody reads the replies, or until Ctrl-C is pressed.
 
     SIGUSR1 prints the target's stack to stderr, so that a client can see where the target hangs. So
-    does a fatal signal, such as a segmentation fault.
+    does a fatal signal, such as a segmentation fault. If the target hangs in Python code, a second
+    stack follows after a moment, which has only the calls that do not return.
     """
-    faulthandler.register(signal.SIGUSR1, file=2)
+    signal.signal(signal.SIGUSR1, _look_for_hanging_calls)
+    faulthandler.register(signal.SIGUSR1, file=2, chain=True)
     faulthandler.enable(file=2, all_threads=False)
     for number in SIGNALS:
         if callable(signal.getsignal(number)):  # otherwise it ends the process, or is ignored
@@ -92,6 +100,39 @@ def serve(target: Target) -> None:
 
 def _interrupt(*_: object) -> None:
     raise Interrupted
+
+
+def _look_for_hanging_calls(_: int, frame: FrameType | None) -> None:
+    """Look at the stack several times, and print the frames that are always on it to stderr.
+
+    A loop may call other functions, so a single stack does not show which function contains it.
+    """
+    calls, looks = _calls(frame), 0
+
+    def look(_: int, frame: FrameType | None) -> None:
+        nonlocal calls, looks
+        current = {*_calls(frame)}
+        calls, looks = [call for call in calls if call in current], looks + 1
+        if looks == LOOKS:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            os.write(2, f"{HANGING}{''.join(map(_frame_line, calls[:MOST_FRAMES]))}\n".encode())
+
+    signal.signal(signal.SIGALRM, look)
+    signal.setitimer(signal.ITIMER_REAL, LOOK_SECONDS, LOOK_SECONDS)
+
+
+def _calls(frame: FrameType | None) -> list[FrameType]:
+    """Return the frames of the stack, innermost first."""
+    calls = []
+    while frame is not None:
+        calls.append(frame)
+        frame = frame.f_back
+    return calls
+
+
+def _frame_line(call: FrameType) -> str:
+    code = call.f_code
+    return f'  File "{code.co_filename}", line {call.f_lineno} in {code.co_name}\n'
 
 
 def answer(target: Target, line: bytes) -> Reply:

@@ -32,11 +32,13 @@ from ...model.faults import (
 from ..files.disk import check_unique
 from ..processes.fork_server import ForkedProcess, fork_server
 from ..processes.watchdog import WatchedProcess
+from .jsonl import HANGING
 from .target_spec import MEMORY_LIMIT
 
 LONGEST_LINE = 16 * 1024 * 1024  # bytes; a process that writes a longer line is considered broken
 STDERR_KEPT = 8 * 1024  # bytes
 EXIT_PATIENCE = 0.5  # seconds for a process to end by itself, and as many again after SIGTERM
+LOOP_PATIENCE = 3.0  # seconds until a target has found the calls that do not return
 DEATH_PATIENCE = 3.0  # seconds until a dead process is reaped, even on a busy machine
 # Seconds between two checks of a silent process: whether it is alive, and its size.
 LOOK_AROUND = 0.25
@@ -164,19 +166,23 @@ class Child:
     def _stacks(self) -> str:
         """Return the stack of a Python target that schedproof serves (`jsonl.serve`).
 
-        The target prints its stack when it gets a signal. Any other process is ended by this
-        signal, and would be killed a moment later anyway.
+        The target prints its stack when it gets a signal, and then, unless it hangs in a C
+        function, the calls that do not return. Return these if there are any. Any other process is
+        ended by this signal, and would be killed a moment later anyway.
         """
         before = self._stderr.text()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._process.leader, signal.SIGUSR1)
-        patience = time.monotonic() + EXIT_PATIENCE
+        patience, printed = time.monotonic() + EXIT_PATIENCE, ""
         while time.monotonic() < patience and self._process.poll() is None:
             time.sleep(0.02)
             stacks = self._stderr.text().removeprefix(before)
-            if stacks.endswith("\n") and "most recent call first" in stacks:
-                return own_stack(stacks)
-        return ""
+            hanging, end, _ = stacks.rpartition(HANGING)[2].partition("\n\n")
+            if HANGING in stacks and end:
+                return own_stack(f"{HANGING}{hanging}\n")
+            if not printed and stacks.endswith("\n") and "most recent call first" in stacks:
+                patience, printed = time.monotonic() + LOOP_PATIENCE, own_stack(stacks)
+        return printed
 
     def _check_memory(self) -> None:
         if self._sizes is None:

@@ -5,7 +5,7 @@ import sysconfig
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ..rules.predicate import Broken, CrashMessage
+from ..rules.predicate import Broken, FaultMessage
 from ..rules.registry import LOCKSTEP
 
 REQUEST, NUMBER = "@", "#"
@@ -25,8 +25,9 @@ def shape(broken: Broken, requests: Iterable[str]) -> str:
 
     Two scenarios that break a rule with the same shape have the same failure: a corpus keeps the
     smaller one, and a known deviation covers both. For lockstep, the shape consists of the
-    differing fields. For an exception, it includes the code that raised it, because unrelated
-    crashes often have the same message. Exit codes count, although they are numbers.
+    differing fields. For an exception, it includes the code that raised it, and for a hang, the
+    function that does not return, because unrelated crashes and hangs often have the same message.
+    Exit codes count, although they are numbers.
     """
     if broken.rule == LOCKSTEP and (fields := COMPARED.findall(broken.message)):
         return f"{broken.rule}: {', '.join(fields)}"
@@ -36,7 +37,7 @@ def shape(broken: Broken, requests: Iterable[str]) -> str:
         words = re.sub(rf"(?<!\w)(?:{names})(?!\w)", REQUEST, words)
     words = re.sub(r"(?<!exit code )(?<!\w)-?\d+(?:[.,]\d+)*", NUMBER, words)
     once = REPEATED.sub(r"\1", words)
-    place = broken.message.place if isinstance(broken.message, CrashMessage) else ""
+    place = broken.message.place if isinstance(broken.message, FaultMessage) else ""
     return f"{broken.rule}: {once}{f' in {place}' * bool(place)}"
 
 
@@ -58,14 +59,16 @@ def own_frames(traceback: str) -> list[Frame]:
     ]
 
 
-def crash_message(message: str, output: str) -> CrashMessage:
-    """Return the message of an exception, with the code that raised it if the traceback names it.
+def fault_message(message: str, output: str) -> FaultMessage:
+    """Return the message of a crash or a hang, with the code that raised the exception, or that
+    does not return, if the traceback or stack names it.
 
-    `output` is the traceback, or what the process wrote before it ended: its last traceback counts.
+    `output` is the traceback, the stack, or what the process wrote before it ended: its last
+    traceback counts.
     """
-    crash = CrashMessage(message)
+    fault = FaultMessage(message)
     last = output[max(output.rfind("(most recent call "), 0) :]
     if frames := own_frames(last):
-        raising = frames[0 if "most recent call first" in last else -1]
-        crash.place = f"{raising.function}: {raising.source}"[:LONGEST_PLACE].rstrip(": ")
-    return crash
+        innermost = frames[0 if "most recent call first" in last else -1]
+        fault.place = f"{innermost.function}: {innermost.source}"[:LONGEST_PLACE].rstrip(": ")
+    return fault

@@ -57,9 +57,9 @@ class AdapterMessage(str):
     error."""
 
 
-class CrashMessage(str):
-    """The message of an exception that the scheduler raised. `place` is the code that raised it,
-    the function and its line of source, or "" if that is unknown."""
+class FaultMessage(str):
+    """The message of a crash or a hang. `place` is the code that raised the exception (the function
+    and its line of source), the function that does not return, or "" if that is unknown."""
 
     place: str = ""
 

@@ -190,6 +190,12 @@ def test_of_several_missing_fields_the_first_is_named():
         read_step({"ok": True, "step": IDLE}, PLAIN | {"waiting", "blocks", "running"})
 
 
+def test_a_field_that_every_step_has_need_not_be_listed_in_observes():
+    step = {"free_blocks": 3, "scheduled": {}}
+    with pytest.raises(TargetBroken, match="the step lacks the field kind, which every step has"):
+        read_step({"ok": True, "step": step}, PLAIN | {"blocks"})
+
+
 def test_a_kind_that_contradicts_what_is_scheduled_is_named_with_the_number():
     for seen, why in (
         (IDLE | {"scheduled": {"a": 1, "b": 2}}, "kind idle with 2 requests scheduled"),

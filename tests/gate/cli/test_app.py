@@ -72,6 +72,8 @@ WRONG = [
     (["gate", "sendnn-inference==2.1.2", "--offline"], "not installed: Python environment"),
     (["gate", "--json", "no/folder/v.json"], "--json: no/folder/v.json: the folder no/folder does"),
     (["gate", "--json", "."], "--json: . is a folder; valid: a file"),
+    (["gate", "--json", "-"], "--json: '-' does not stand for standard output here; valid: a file"),
+    (["show", "late-arrivals-before-961", "-o", "-"], "-o: '-' does not stand for "),
     (["gate", "--junit", "."], "--junit: . is a folder; valid: a file"),
     (["gate", "--sarif", "no/s"], "--sarif: no/s: the folder no does not exist"),
     (["gate", "--ndjson", "file/e"], "--ndjson: file/e: the folder file does not exist"),

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from schedproof.gate.compare.baseline import Header, writer
-from schedproof.gate.files.disk import write, write_atomically
+from schedproof.gate.console.option_checks import check_file
+from schedproof.gate.files.disk import is_descriptor, write, write_atomically
 from schedproof.gate.files.scenario_file import FileError
 from schedproof.gate.judging.verdict import TargetInfo
+from schedproof.model.errors import InputError
 
 HEADER = Header(
     target=TargetInfo("model", "model", "1"),
@@ -124,3 +126,19 @@ def test_a_new_file_has_the_permissions_of_any_new_file(tmp_path):
     (tmp_path / "plain").write_bytes(b"new")
     modes = {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
     assert len(modes) == 1
+
+
+def test_a_file_that_is_open_already_is_not_replaced_but_a_pipe_is_written_to(tmp_path):
+    (tmp_path / "link").symlink_to("/dev/stdout")
+    reads, writes = os.pipe()
+    with (tmp_path / "file").open("wb") as file, os.fdopen(reads, "rb") as reader:
+        for fd, folder in ((file.fileno(), "/dev/fd"), (file.fileno(), "/proc/self/fd")):
+            with pytest.raises(InputError, match=f"{fd} is a file that is already open: "):
+                check_file("--json", Path(folder, str(fd)))
+        place = Path("/dev/fd", str(writes))
+        check_file("--json", place)
+        write(place, b"{}")
+        os.close(writes)
+        assert reader.read() == b"{}"
+    assert is_descriptor(tmp_path / "link")
+    assert not is_descriptor(tmp_path / "file")

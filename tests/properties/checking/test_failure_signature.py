@@ -2,11 +2,11 @@
 
 import pytest
 
-from schedproof.model.faults import TargetDied
+from schedproof.model.faults import TargetDied, TargetHung
 from schedproof.model.scenario import Request
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
-from schedproof.properties.checking.failure_signature import crash_message, shape
+from schedproof.properties.checking.failure_signature import fault_message, shape
 from schedproof.properties.checking.session import Session
 from schedproof.properties.rules.predicate import Broken
 from schedproof.spec.catalogue import load
@@ -60,7 +60,7 @@ def test_crashes_with_the_same_message_differ_by_the_code_that_raises():
     ],
 )
 def test_a_traceback_names_the_code_that_raises(traceback, place):
-    message = crash_message("it raised", traceback)
+    message = fault_message("it raised", traceback)
     assert (str(message), message.place) == ("it raised", place)
     assert shape(Broken("ALL-R01", 0, message), ()).startswith("ALL-R01: it raised")
 
@@ -94,6 +94,30 @@ def test_a_process_that_ends_by_an_exception_crashed_in_the_code_that_raised_it(
     assert one.endswith('in one: raise IndexError("list index out of range")')
     assert one != two
     assert death(1, TRACEBACK.format("one")) == one
+
+
+def hang(stack, request="a"):
+    """The shape of a hang with this stack."""
+    target = Crashing()
+
+    def fault():
+        raise TargetHung("step", 10.0, stack)
+
+    target.fault = fault
+    config = full_config("generic", "documented", {})
+    run = Session(target, "generic", "documented", config, load("generic"))
+    run.add(Request(id=request, arrival=0, prompt=((request, 5),), max_tokens=4))
+    [broken] = run.step()
+    return shape(broken, [request])
+
+
+def test_hangs_differ_by_the_function_that_does_not_return_but_not_by_its_line():
+    stack = 'Calls (most recent call first):\n  File "a.py", line {} in {}\n  File "a.py", line 3 in step'
+    words = "ALL-R02: target hung: no reply to 'step' within # s"
+    assert hang(stack.format(7, "evict")) == f"{words} in evict"
+    assert hang(stack.format(8, "evict"), "b") == hang(stack.format(7, "evict"))
+    assert hang(stack.format(7, "admit")) == f"{words} in admit"
+    assert hang("") == words
 
 
 def test_processes_that_end_with_different_codes_or_signals_crashed_differently():

@@ -202,7 +202,7 @@ def test_one_that_could_not_abort_is_compared_without_aborts():
         (lambda answers: answers[0][1].pop("observes"), "$.answers[0]: observes is None"),
         (
             lambda answers: answers[-1][1]["step"].pop("kind"),
-            "the step lacks the field kind, although observes lists it",
+            "the step lacks the field kind, which every step has",
         ),
     ],
 )

@@ -119,7 +119,7 @@ def test_a_step_that_is_no_observation_is_a_fault_of_the_target():
             return {"ok": True, "step": {"kind": "idle"}}
 
     run = session(Broken())
-    with pytest.raises(TargetBroken, match="although observes lists it"):
+    with pytest.raises(TargetBroken, match="lacks the field scheduled, which every step has"):
         run.step()
 
 
