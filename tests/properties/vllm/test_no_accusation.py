@@ -108,6 +108,15 @@ def test_a_request_may_lack_a_block_of_a_group_with_smaller_blocks():
     assert_not_accused("0.33", config, requests)
 
 
+@pytest.mark.parametrize("right", [12, 8])
+def test_what_a_padded_request_loads_is_found_although_it_ends_as_it_starts(right):
+    requests = (
+        request("a", (("a", 12),), 1, external_tokens=12, load_fails_at=right),
+        request("b", (("a", 12), ("b", 4)), 1, arrival=5),
+    )
+    assert_not_accused("0.33", {"kv_connector": True, **EAGLE}, requests)
+
+
 def test_the_last_drafts_of_a_request_are_found_in_every_group():
     assert_not_accused("0.33", AHEAD, LAST_DRAFTS)
 
