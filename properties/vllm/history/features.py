@@ -323,8 +323,6 @@ class VllmFeatures(Features):
             speculation.verify(config, request, proposed, coming.requests)
 
     def end(self, history: RunHistory[Any], step: Step) -> bool:
-        if history.aborts_inside and loads.are_made(history.config):
-            loads.note_aborts_inside(of(history.live[name]) for name in history.aborts_inside)
         if loads.are_synchronous(history.config):
             synchronous.fall_back(history, step)
         if blocked.can_be(history.config) and not sessions.are_held(history.config):

@@ -39,6 +39,7 @@ def book(history: VllmRun, step: Step) -> None:
     if in_flight.reports(history, step):
         for account in requests.values():
             account.load_left = max(account.load_left - 1, 0)
+        note_aborts_inside(history.live[name] for name in history.aborts_inside)
     if meet_decisions(config):
         for name, blocks in (step.blocks or {}).items():
             if name in requests:

@@ -1,6 +1,7 @@
 """Runs of the model in which rules once accused it wrongly."""
 
 import pytest
+from msgspec.structs import replace
 
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.target import ModelTarget
@@ -115,6 +116,16 @@ def test_what_a_padded_request_loads_is_found_although_it_ends_as_it_starts(righ
         request("b", (("a", 12), ("b", 4)), 1, arrival=5),
     )
     assert_not_accused("0.33", {"kv_connector": True, **EAGLE}, requests)
+
+
+def test_a_step_in_which_the_worker_reports_nothing_sends_nothing():
+    aborted = request("a", (("a", 25),), 3, external_tokens=4, abort_at=0, abort_inside=True)
+    requests = (
+        replace(aborted, send_steps=6, send_aborted=True),
+        request("b", (("b", 4),), 3),  # in step 0, the pipeline begins to fill
+        request("c", (("c", 4),), 3, arrival=7),
+    )
+    assert_not_accused("0.33", {"kv_connector": True, "async_scheduling": True}, requests)
 
 
 def test_the_last_drafts_of_a_request_are_found_in_every_group():
