@@ -128,6 +128,16 @@ def test_a_step_in_which_the_worker_reports_nothing_sends_nothing():
     assert_not_accused("0.33", {"kv_connector": True, "async_scheduling": True}, requests)
 
 
+def test_a_step_may_end_at_a_request_that_is_then_aborted():
+    config = {"kv_connector": True, "async_scheduling": True, "num_blocks": 6}
+    requests = (
+        request("a", (("a", 10),), 9, abort_at=3, abort_inside=True),
+        request("b", (("b", 5),), 6),
+        request("c", (("c", 1),), 6),
+    )
+    assert_not_accused("0.33", config | {"max_num_batched_tokens": 24}, requests)
+
+
 def test_the_last_drafts_of_a_request_are_found_in_every_group():
     assert_not_accused("0.33", AHEAD, LAST_DRAFTS)
 
