@@ -137,7 +137,8 @@ class VllmFeatures(Features):
 
     def reached(self, history: RunHistory[Any], account: RequestHistory) -> int:
         request = of(account)
-        landed = request.tokens_loading if not loads.loading(request) else 0
+        has_landed = request.ended is not None or not loads.loading(request)
+        landed = request.tokens_loading if has_landed else 0
         return max(account.max_computed, landed)
 
     def loads_in(self, history: RunHistory[Any], step: Step) -> list[tuple[RequestHistory, int]]:

@@ -59,6 +59,19 @@ CASES = {
             request("b", (("a", 3), ("out:a", 1)), 2, arrival=4),
         ),
     ),
+    "what a request has loaded is found while its blocks are sent after an abort": (
+        {"kv_connector": True, "num_blocks": 6, "reserve_full_isl": False},
+        (
+            replace(
+                request("a", (("a", 10),), 3, external_tokens=8, load_steps=1, abort_at=3),
+                abort_inside=True,
+                send_steps=9,
+                send_aborted=True,
+            ),
+            request("b", (("b", 12),), 5),
+            request("c", (("a", 9),), 1, arrival=5),
+        ),
+    ),
     "a request that ends with an error is progress": (
         {"structured_outputs": True},
         (
