@@ -244,7 +244,7 @@ def test_idle_steps_that_are_left_out_change_nothing(system):
 
 
 def test_no_step_is_left_out_after_the_last_event():
-    sent = request("a", abort_at=0, abort_inside=True, send_steps=9, send_aborted=True)
+    sent = request("a", abort_at=0, send_steps=9, send_aborted=True)
     config = {"kv_connector": True}
     run = Scenario(system="vllm", revision="documented", config=config, requests=(sent,))
     outcome = replay(ModelTarget(), run, load("vllm"), skipped=pytest.fail)
