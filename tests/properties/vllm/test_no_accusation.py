@@ -155,6 +155,20 @@ def test_the_last_drafts_of_a_request_are_found_in_every_group():
     assert_not_accused("0.33", AHEAD, LAST_DRAFTS)
 
 
+def test_a_block_that_slides_out_of_a_window_may_come_back_to_its_request_at_once():
+    config = {"async_scheduling": True, "num_blocks": 26, "max_num_seqs": 6}
+    config |= {"max_num_batched_tokens": 17}
+    config |= {"kv_groups": [{"kind": "full"}, {"kind": "sliding_window", "window": 8}]}
+    requests = (
+        request("a", (("a", 16),), 6),
+        request("b", (("b", 6),), 4, arrival=2),
+        request("c", (("c", 14),), 4, arrival=2),
+        request("d", (("c", 4), ("d", 1)), 1, arrival=5),
+        request("e", (("c", 8), ("e", 3)), 1, arrival=5),
+    )
+    assert_not_accused("0.33", config, requests)
+
+
 def assert_not_accused(revision, config, requests):
     scenario = Scenario(
         system="vllm", revision=revision, config={**SMALL, **config}, requests=requests
