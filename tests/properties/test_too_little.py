@@ -136,6 +136,11 @@ def test_an_encoder_without_inputs_does_not_excuse_a_wrong_order_after_a_reset()
     assert broken("vllm", "V1-R37", "v_reset_encoder.json", does) == ({"V1-R37", "V1-R01"}, set())
 
 
+def test_blocks_that_a_parked_request_lacks_are_asked_for_although_others_join():
+    does = "a load leaves blocks for one parked request only"
+    assert broken("vllm", "V1-R21", "v_promises.json", does) == ({"V1-R21"}, set())
+
+
 def test_a_block_held_ahead_of_need_is_named():
     found = broken("spyre", "SPY-R02", "extra_block.json", "holds a block before it is needed")
     assert found == ({"SPY-R02"}, set())
