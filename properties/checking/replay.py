@@ -112,7 +112,7 @@ def replay(
         history = session.monitor.history
         if history.busy_steps > history.max_steps:
             break
-        if skipped is not None and session.at_rest:
+        if skipped is not None and number < last and session.at_rest:
             after = min(at for at in (*events, *listed) if at > number)
             after = after if last_step is None else min(after, last_step)
             if after > outcome.steps:

@@ -400,7 +400,8 @@ class RunHistory(Generic[R]):
         if shown is not None:
             return shown
         uncomputed = account.num_tokens - step.scheduled[account.id]
-        return min(self.max_hit(step, account), uncomputed)
+        known = max(self.max_hit(step, account), self.features.reached(self, account))
+        return min(known, uncomputed)
 
     def kin(self, request: R) -> Collection[R]:
         """Return the requests that can share tokens with this one, including itself.

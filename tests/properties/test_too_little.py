@@ -131,9 +131,19 @@ def test_a_needless_wait_in_a_step_in_which_a_request_ends_is_named():
     assert broken("vllm", "V1-R07", "v_wait_at_end.json", does) == ({"V1-R07"}, set())
 
 
+@pytest.mark.parametrize("does", ["no request starts in a step", "at HEAD, no request is admitted"])
+def test_in_llmservingsim_too_a_needless_wait_in_such_a_step_is_named(does):
+    assert broken("llmservingsim", "LSS-P03", "l_wait_at_end.json", does) == ({"LSS-P03"}, set())
+
+
 def test_an_encoder_without_inputs_does_not_excuse_a_wrong_order_after_a_reset():
     does = "a reset puts the requests that ran in front in the opposite order"
     assert broken("vllm", "V1-R37", "v_reset_encoder.json", does) == ({"V1-R37", "V1-R01"}, set())
+
+
+def test_blocks_that_a_parked_request_lacks_are_asked_for_although_others_join():
+    does = "a load leaves blocks for one parked request only"
+    assert broken("vllm", "V1-R21", "v_promises.json", does) == ({"V1-R21"}, set())
 
 
 def test_a_block_held_ahead_of_need_is_named():

@@ -9,7 +9,7 @@ predicate.
 
 from ....model.observation import Step
 from ...history.per_step_cache import once
-from ...rules.pool import blocks_for
+from ...rules.pool import blocks_before, blocks_for
 from ...rules.predicate import Predicate
 from ...vllm.history import in_flight
 from ...vllm.history.request_history import VllmRequestHistory
@@ -106,6 +106,17 @@ def promised(history: VllmRun, step: Step, last: int = 0) -> int:
     held = step.blocks or {}
     return sum(
         blocks_in_all(history, request, last) - len(held.get(request.id, ())) for request in running
+    )
+
+
+def promised_before_ends(history: VllmRun, step: Step) -> int:
+    """Return the most blocks that running requests, including those that end in the step, might
+    still take when the step was decided. The last tokens of answers count as well."""
+    left = {*(step.finished or ()), *history.aborts_inside}
+    gone = [request for request in ran_before(history) if request.id in left]
+    gone += [request for request in admitted(history, step) if request.id in left]
+    return promised(history, step, 1) + sum(
+        blocks_in_all(history, request, 1) - blocks_before(history, request) for request in gone
     )
 
 

@@ -12,7 +12,7 @@ from ...rules.predicate import Predicate
 from ...vllm.history.request_history import VllmRequestHistory
 from ...vllm.history.run import VllmRun, state_of
 from ...vllm.predicates.decision import admitted, kept, names, preempted, ran_before
-from ...vllm.predicates.free_blocks import free_unchanged
+from ...vllm.predicates.free_blocks import least_free
 from ...vllm.predicates.preemption import needless_preemption, victim_keeps_something
 from ...vllm.predicates.queues import admitted_after_preemption
 from .budget import (
@@ -22,7 +22,7 @@ from .budget import (
     is_blocked_in_flight,
     left_waiting,
     must_not_be_cut,
-    promised,
+    promised_before_ends,
     queue,
     seat_left,
 )
@@ -179,15 +179,15 @@ def left_out(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 def _could_start(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     """Return the waiting requests for which the pool has room, including their last token. In the
     page's revision, omit requests behind one that waits for blocks."""
-    could = []
+    could, free = [], least_free(history, step)
     for request in left_waiting(history, step):
         if must_not_be_cut(history, step, request):
             continue
         if history.config["num_blocks"] is not None:
-            if step.free_blocks is None or not free_unchanged(history, step):
+            if free is None or request.id in history.aborts_inside:
                 break
             missing = blocks_in_all(history, request, 1) - _shared_blocks(history, step, request)
-            if missing > step.free_blocks - promised(history, step, 1):
+            if missing > free - promised_before_ends(history, step):
                 break
         could.append(request)
     return could
@@ -200,10 +200,11 @@ def _may_be_admitted(history: VllmRun, step: Step, request: VllmRequestHistory) 
         return False
     if history.config["num_blocks"] is None:
         return True
-    if step.free_blocks is None or not free_unchanged(history, step):
+    free = least_free(history, step)
+    if free is None or request.id in history.aborts_inside:
         return False
     missing = blocks_for(history, request.num_tokens) - _shared_blocks(history, step, request)
-    return missing <= step.free_blocks
+    return missing <= free
 
 
 def _shared_blocks(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:

@@ -137,7 +137,8 @@ class VllmFeatures(Features):
 
     def reached(self, history: RunHistory[Any], account: RequestHistory) -> int:
         request = of(account)
-        landed = request.tokens_loading if not loads.loading(request) else 0
+        has_landed = request.ended is not None or not loads.loading(request)
+        landed = request.tokens_loading if has_landed else 0
         return max(account.max_computed, landed)
 
     def loads_in(self, history: RunHistory[Any], step: Step) -> list[tuple[RequestHistory, int]]:
@@ -323,8 +324,6 @@ class VllmFeatures(Features):
             speculation.verify(config, request, proposed, coming.requests)
 
     def end(self, history: RunHistory[Any], step: Step) -> bool:
-        if history.aborts_inside and loads.are_made(history.config):
-            loads.note_aborts_inside(of(history.live[name]) for name in history.aborts_inside)
         if loads.are_synchronous(history.config):
             synchronous.fall_back(history, step)
         if blocked.can_be(history.config) and not sessions.are_held(history.config):

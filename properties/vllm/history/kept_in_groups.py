@@ -10,6 +10,7 @@ Source: release 0.33.0: HybridKVCacheCoordinator, BlockPool.
 """
 
 from collections.abc import Iterator, Mapping, Set
+from itertools import zip_longest
 from typing import Any, TypeAlias
 
 from ....model.observation import Step
@@ -59,8 +60,10 @@ def handed_out(history: RunHistory[Any], step: Step) -> Iterator[tuple[str, set[
         hit = 0 if request is None or request.started else history.hit_now(step, request) or 0
         new: set[int] = set()
         for number, (group, table) in enumerate(zip(every_group(config), tables, strict=False)):
-            old = known[number] if number < len(known) else ()
-            new.update({*table[group.full_blocks(hit) :]} - {*old, NULL_BLOCK})
+            old, first = known[number] if number < len(known) else (), group.full_blocks(hit)
+            # A block may slide out of a window and come back at another place in the same step.
+            places = zip_longest(table[first:], old[first:])
+            new.update(block for block, was in places if block not in (was, NULL_BLOCK, None))
         yield name, new
 
 

@@ -39,6 +39,7 @@ def book(history: VllmRun, step: Step) -> None:
     if in_flight.reports(history, step):
         for account in requests.values():
             account.load_left = max(account.load_left - 1, 0)
+        note_aborts_inside(history.live[name] for name in history.aborts_inside)
     if meet_decisions(config):
         for name, blocks in (step.blocks or {}).items():
             if name in requests:
@@ -164,7 +165,10 @@ def place_unknown(request: VllmRequestHistory) -> bool:
 
 
 def note_end(request: VllmRequestHistory) -> None:
-    """Record that a request has ended. If its blocks are sent, sending begins in the next step."""
+    """Record that a request has ended. If its blocks are sent, sending begins in the next step.
+    What it was still loading is never found."""
+    if loading(request):
+        request.tokens_loading = 0
     if may_be_loaded_unseen(request):
         request.load_left = request.load_steps + 1
     if is_sent(request):

@@ -10,14 +10,17 @@ from ....model.observation import Step
 from ....model.pool import blocks_for
 from ...history.content import in_common
 from ...history.prefix_hits import caches
+from ...rules.pool import held_after, tables_before
 from ...rules.predicate import Predicate
 from ..history import groups, in_flight, loads, speculation, synchronous
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun
 from .decision import (
     admitted,
+    key,
     may_pad,
     ran_before,
+    since,
     slots,
     waits_for_encoder,
     watermark_blocks,
@@ -70,21 +73,67 @@ def one_is_loading(history: VllmRun, step: Step) -> bool:
 def takes_what_others_need(history: VllmRun, step: Step) -> str | None:
     """A load begins only if enough blocks stay free for other parked requests, for prefills, and
     for the lookahead in the first step of the request itself (V1-R21)."""
-    newly = loads.newly_parked(history.live, step)
-    if not newly or not nothing_else_changes(history, step):
+    newly, most = loads.newly_parked(history.live, step), step.free_blocks
+    if not newly or step.preempted or step.blocks is None or most is None:
         return None
+    last = newly[-1]  # if several loads begin in one step, each must leave room for the others
+    ran = {request.id for request in ran_before(history)}
+    new = admitted(history, step)
+    before = {*ran, *(r.id for r in new if surely_tried_before(history, r, history.live[last]))}
     parked = [history.live[name] for name in step.parked or () if name in history.live]
     prefills = [history.live[name] for name in step.prefilling or () if name in history.live]
-    needs = {request.id: missing_blocks(history, step, request) for request in prefills}
+    needs = {r.id: missing_blocks(history, step, r) for r in prefills if r.id in before}
     needs |= {request.id: first_step(history, step, request) for request in parked}
-    last = newly[-1]  # if several loads begin in one step, each must leave room for the others
     if missing_blocks(history, step, history.live[last]):
         del needs[last]  # the part that is not loaded may be computed later, chunk by chunk
-    needed, free = sum(needs.values()), step.free_blocks or 0
-    if needed <= free:
+    most += perhaps_taken_since(history, step, before) - given_back_since(history, step)
+    needed, most = sum(needs.values()), max(most, 0)
+    if needed <= most:
         return None
     names = ", ".join(name for name, blocks in needs.items() if blocks)
-    return f"{last} begins to load and leaves {free} blocks free; {names} still need {needed}"
+    return f"{last} begins to load and leaves {most} blocks free; {names} still need {needed}"
+
+
+def surely_tried_before(
+    history: VllmRun, request: VllmRequestHistory, other: VllmRequestHistory
+) -> bool:
+    """Return whether the scheduler considers a waiting request before another one, which has never
+    been scheduled."""
+    first_come = history.config["policy"] != "priority"
+    parked = (history.last.parked if history.last else None) or ()
+    if first_come and request.id in parked:
+        return True
+    known = first_come or history.revision in since("0.25")
+    if not known or loads.place_unknown(request) or other.deferrals or other.preemptions:
+        return False
+    return key(history, request) < key(history, other)
+
+
+def perhaps_taken_since(history: VllmRun, step: Step, before: set[str]) -> int:
+    """Return the most blocks that requests may have received after the last load of the step began.
+    `before` has the running requests, and those that were surely admitted earlier."""
+    shown, earlier = held_after(history, step), tables_before(history)
+    parked = {*before, *(step.parked or ())}
+    taken = {
+        block
+        for name, table in shown.items()
+        if name not in parked
+        for block in {*table}.difference(earlier.get(name, ()))
+    }
+    return len(taken.difference(*(shown.get(name, ()) for name in parked)))
+
+
+def given_back_since(history: VllmRun, step: Step) -> int:
+    """Return the fewest blocks that became free only after the decision, because a request left in
+    this step, or its blocks had been sent or loaded."""
+    if groups.further(history.config):
+        return 0  # a window may have given them back earlier
+    now, earlier = held_after(history, step), tables_before(history)
+    left = {name for name, reason in (step.finished or {}).items() if reason in ("length", "eos")}
+    left |= {*history.aborts_inside} & {*step.scheduled}
+    left |= {*earlier} - {*history.live} - {*history.aborts_to_report}
+    gone = {block for name in left.intersection(earlier) for block in earlier[name]}
+    return len(gone.difference(*now.values()))
 
 
 def one_begins_beside_others(history: VllmRun, step: Step) -> bool:

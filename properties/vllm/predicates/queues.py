@@ -342,16 +342,17 @@ def passed_by(history: VllmRun, step: Step) -> str | None:
     if history.pause == "pause_all" or sum(step.scheduled.values()) >= budget:
         return None
     before = ran_before(history)
-    served = {*step.scheduled, *perhaps_preempted(history, step)}
+    gone = perhaps_preempted(history, step)
     without = [
         request
         for request in kept(history, step)
-        if request.id not in served and not in_flight.passed_over(history.config, request)
+        if request.id not in step.scheduled and not in_flight.passed_over(history.config, request)
     ]
     skipped = [
         request
         for request in without
-        if not input_missing(history, step, request, request.computed)
+        if request.id not in gone
+        and not input_missing(history, step, request, request.computed)
         and not lacks_budget_for_a_block(history, step)
         and not cadence.may_wait(history, request)
     ]
@@ -364,9 +365,9 @@ def passed_by(history: VllmRun, step: Step) -> str | None:
             (place for place, request in enumerate(before) if request.id in step.scheduled),
             default=-1,
         )
-        gone = {request.id for request in preempted(history, step)}
+        victims = {request.id for request in preempted(history, step)}
         ended_at = [
-            place for place, request in enumerate(before) if request.id in gone and place > last
+            place for place, request in enumerate(before) if request.id in victims and place > last
         ]
         if ended_at and before.index(skipped[0]) > ended_at[0]:
             return None

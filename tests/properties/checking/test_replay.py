@@ -243,6 +243,14 @@ def test_idle_steps_that_are_left_out_change_nothing(system):
     assert {*busy} == {rule for rule, times in whole.exercised.items() if times}
 
 
+def test_no_step_is_left_out_after_the_last_event():
+    sent = request("a", abort_at=0, send_steps=9, send_aborted=True)
+    config = {"kv_connector": True}
+    run = Scenario(system="vllm", revision="documented", config=config, requests=(sent,))
+    outcome = replay(ModelTarget(), run, load("vllm"), skipped=pytest.fail)
+    assert (outcome.finished, outcome.broken) == (True, [])
+
+
 def test_no_step_of_a_target_that_is_no_model_is_left_out():
     run = scenario(request("a"), request("b", 40))
     assert replay(Recorder(), run, RULES, skipped=pytest.fail).steps > 40

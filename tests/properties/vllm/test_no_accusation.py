@@ -1,6 +1,7 @@
 """Runs of the model in which rules once accused it wrongly."""
 
 import pytest
+from msgspec.structs import replace
 
 from schedproof.model.scenario import Request, Scenario
 from schedproof.model.target import ModelTarget
@@ -58,6 +59,19 @@ CASES = {
             request("b", (("a", 3), ("out:a", 1)), 2, arrival=4),
         ),
     ),
+    "what a request has loaded is found while its blocks are sent after an abort": (
+        {"kv_connector": True, "num_blocks": 6, "reserve_full_isl": False},
+        (
+            replace(
+                request("a", (("a", 10),), 3, external_tokens=8, load_steps=1, abort_at=3),
+                abort_inside=True,
+                send_steps=9,
+                send_aborted=True,
+            ),
+            request("b", (("b", 12),), 5),
+            request("c", (("a", 9),), 1, arrival=5),
+        ),
+    ),
     "a request that ends with an error is progress": (
         {"structured_outputs": True},
         (
@@ -108,8 +122,51 @@ def test_a_request_may_lack_a_block_of_a_group_with_smaller_blocks():
     assert_not_accused("0.33", config, requests)
 
 
+@pytest.mark.parametrize("right", [12, 8])
+def test_what_a_padded_request_loads_is_found_although_it_ends_as_it_starts(right):
+    requests = (
+        request("a", (("a", 12),), 1, external_tokens=12, load_fails_at=right),
+        request("b", (("a", 12), ("b", 4)), 1, arrival=5),
+    )
+    assert_not_accused("0.33", {"kv_connector": True, **EAGLE}, requests)
+
+
+def test_a_step_in_which_the_worker_reports_nothing_sends_nothing():
+    aborted = request("a", (("a", 25),), 3, external_tokens=4, abort_at=0, abort_inside=True)
+    requests = (
+        replace(aborted, send_steps=6, send_aborted=True),
+        request("b", (("b", 4),), 3),  # in step 0, the pipeline begins to fill
+        request("c", (("c", 4),), 3, arrival=7),
+    )
+    assert_not_accused("0.33", {"kv_connector": True, "async_scheduling": True}, requests)
+
+
+def test_a_step_may_end_at_a_request_that_is_then_aborted():
+    config = {"kv_connector": True, "async_scheduling": True, "num_blocks": 6}
+    requests = (
+        request("a", (("a", 10),), 9, abort_at=3, abort_inside=True),
+        request("b", (("b", 5),), 6),
+        request("c", (("c", 1),), 6),
+    )
+    assert_not_accused("0.33", config | {"max_num_batched_tokens": 24}, requests)
+
+
 def test_the_last_drafts_of_a_request_are_found_in_every_group():
     assert_not_accused("0.33", AHEAD, LAST_DRAFTS)
+
+
+def test_a_block_that_slides_out_of_a_window_may_come_back_to_its_request_at_once():
+    config = {"async_scheduling": True, "num_blocks": 26, "max_num_seqs": 6}
+    config |= {"max_num_batched_tokens": 17}
+    config |= {"kv_groups": [{"kind": "full"}, {"kind": "sliding_window", "window": 8}]}
+    requests = (
+        request("a", (("a", 16),), 6),
+        request("b", (("b", 6),), 4, arrival=2),
+        request("c", (("c", 14),), 4, arrival=2),
+        request("d", (("c", 4), ("d", 1)), 1, arrival=5),
+        request("e", (("c", 8), ("e", 3)), 1, arrival=5),
+    )
+    assert_not_accused("0.33", config, requests)
 
 
 def assert_not_accused(revision, config, requests):
