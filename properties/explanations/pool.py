@@ -203,7 +203,7 @@ def _misread(failure: Failure, number: int) -> Misread | None:
         request = failure.history.requests.get(name)
         if request is None or number not in table:
             continue
-        hidden = [unseen for _, unseen in shadow.unseen]
+        hidden = shadow.hidden_in(number)
         place = table.index(number)
         if place * shadow.block_size >= request.computed:
             continue

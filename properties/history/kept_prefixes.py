@@ -17,6 +17,7 @@ from typing import Any
 from ...model.observation import Step
 from ...model.pool import Content, prefix
 from .content import known_tokens
+from .ended_tables import NOT_SHOWN, table_of_ended
 from .features import Run
 from .per_step_cache import once
 from .request_history import RequestHistory
@@ -24,7 +25,6 @@ from .request_history import RequestHistory
 # The states of a copy of some content: every kind of index finds it; some kinds find it; it may
 # have been overwritten.
 SURE, INTACT, MAYBE_GONE = 2, 1, 0
-NOT_SHOWN = -1
 
 
 @dataclass
@@ -91,7 +91,7 @@ class KeptPrefixes:
             if request is None:
                 continue
             hit = 0 if request.started else history.hit_now(step, request)
-            shown = (step.blocks or {}).get(name) or self._table_of_ended(history, step, request)
+            shown = (step.blocks or {}).get(name) or table_of_ended(history, step, request)
             table = shown or _before(history).get(name, ())
             # If a request is aborted or preempted in this very step, or a load fails, it is unknown
             # which blocks it fills.
@@ -179,32 +179,29 @@ class KeptPrefixes:
 
     def _handed_out(self, history: Run, step: Step) -> Iterable[tuple[str, tuple[int, ...]]]:
         """Yield, for each request, the blocks that it received in this step, not counting the
-        blocks of its prefix hit."""
+        blocks of its prefix hit. If the request is loaded in this step, its hit is unknown."""
         before = _before(history)
+        filled = {request.id for request, _ in history.features.loads_in(history, step)}
         for name, table in (step.blocks or {}).items():
             known = before.get(name, ())
             if len(table) == len(known) and tuple(table) == tuple(known):
                 continue
-            request = history.live.get(name)
-            hit = 0 if request is None or request.started else history.hit_now(step, request) or 0
-            old = {*known, *table[: hit // self.block_size]}
+            hit = self._blocks_hit(history, step, name, filled)
+            old = {*known, *table[:hit]}
             yield name, tuple(number for number in table if number not in old)
         for name in step.scheduled:
             request = history.live.get(name)
             if request is not None and name not in (step.blocks or {}):
-                old = {*before.get(name, ()), NOT_SHOWN}
-                table = self._table_of_ended(history, step, request)
+                table = table_of_ended(history, step, request)
+                hit = self._blocks_hit(history, step, name, filled)
+                old = {*before.get(name, ()), *table[:hit]}
                 yield name, tuple(number for number in table if number not in old)
 
-    def _table_of_ended(self, history: Run, step: Step, request: RequestHistory) -> tuple[int, ...]:
-        """Return the blocks of a request that ended in this step, with NOT_SHOWN in place of its
-        hits. Return () if they do not follow from the blocks that the step wrote."""
-        hit = 0 if request.started else history.hit_now(step, request) or 0
-        known = _before(history).get(request.id) or (NOT_SHOWN,) * (hit // self.block_size)
-        written = (step.slot_blocks or {}).get(request.id, ())
-        table = (*known, *(number for number in written if number and number not in known))
-        computed = request.computed + hit + step.scheduled[request.id]
-        return table if written and len(table) == -(-computed // self.block_size) else ()
+    def _blocks_hit(self, history: Run, step: Step, name: str, filled: Set[str]) -> int:
+        request = history.live.get(name)
+        if request is None or request.started or (name in filled and name in step.scheduled):
+            return 0
+        return (history.hit_now(step, request) or 0) // self.block_size
 
     def _something_unseen(self, history: Run, step: Step, but: str = "") -> bool:
         """Return whether a request may have got blocks in this step that the step does not show.
@@ -221,7 +218,7 @@ class KeptPrefixes:
             request = history.live.get(name)
             if request is None or name in shown or name == but:
                 continue
-            if self._table_of_ended(history, step, request):
+            if table_of_ended(history, step, request):
                 continue
             covered = request.computed + (history.hit_now(step, request) or 0) + tokens
             slots = history.features.slots(history.config, covered)

@@ -8,7 +8,7 @@ to the target.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from typing import NamedTuple
 from ...model.observation import Step
 from ...model.scenario import Segment
 from .content import coming_tokens, common_prefix_len
+from .ended_tables import NOT_SHOWN, table_of_ended
 from .features import Run
 from .request_history import RequestHistory
 
@@ -101,6 +102,7 @@ class ShadowCache:
     lost: set[str] = field(default_factory=set)
     _step: int = 0
     _seen_at: dict[int, int] = field(default_factory=dict)
+    _known_since: dict[int, int] = field(default_factory=dict)
     _places: Counter[str] = field(default_factory=Counter)
 
     def release_all(self) -> None:
@@ -116,7 +118,7 @@ class ShadowCache:
         """Return what the step writes, and whether every reader finds its tokens. Record
         nothing."""
         accesses, unseen = self._accesses(history, step)
-        copies = step.sent.copies if step.sent is not None else ()
+        copies = _copies(step)
         written = {copy: self.holds[block] for block, copy in copies if block in self.holds}
         meets = False
         for index, access in enumerate(accesses):
@@ -148,7 +150,7 @@ class ShadowCache:
                 present = written.get(number) or self.holds.get(number)
                 meets = meets or (present is not None and present.owner != access.request.id)
                 if conflict is None:
-                    hidden = chain(unseen, (entry for _, entry in self.unseen))
+                    hidden = chain(unseen, self.hidden_in(number))
                     conflict = self.mismatch(
                         *(access.request, access.end, number, place, present, hidden),
                         content=access.content,
@@ -158,7 +160,7 @@ class ShadowCache:
 
     def book(self, step: Step, changes: Changes) -> None:
         if self.caches:
-            self._keep(changes)
+            self._keep(step, changes)
         else:
             self.holds.update(changes.written)
         shown = step.blocks or {}
@@ -191,13 +193,21 @@ class ShadowCache:
             if goes_on and changes.conflict is None and len(known) == full:
                 self.ready[name] = Ready(access.request, access.end, shown[name])
 
-    def _keep(self, changes: Changes) -> None:
+    def hidden_in(self, number: int) -> Iterator[Entry]:
+        """Yield the tokens that this block may contain although no step has shown it. Tokens that
+        were written before the content of the block became known are not among them."""
+        since = self._known_since.get(number, 0)
+        return (entry for step, entry in self.unseen if step >= since)
+
+    def _keep(self, step: Step, changes: Changes) -> None:
         self._step += 1
+        of_copies = {copy: self._known_since.get(block, 0) for block, copy in _copies(step)}
         for number, entry in changes.written.items():
             self._leaves(self.holds.pop(number, None))
             self.holds[number] = entry
             self._places[entry.owner] += 1
             self._seen_at[number] = self._step
+        self._known_since |= dict.fromkeys(changes.written, self._step) | of_copies
         for entry in changes.unseen:
             self.unseen.append((self._step, entry))
             self._places[entry.owner] += 1
@@ -210,7 +220,7 @@ class ShadowCache:
         entry = self.holds.get(number)
         if entry is not None and _goes_on(entry, content, start, start + self.block_size):
             self.holds[number] = self.holds.pop(number)
-            self._seen_at[number] = self._step
+            self._seen_at[number] = self._known_since[number] = self._step
 
     def _leaves(self, entry: Entry | None) -> None:
         if entry is None:
@@ -264,9 +274,9 @@ class ShadowCache:
             right = history.features.right_drafts(history, step, request, end - request.computed)
             if right is not None:
                 end = min(end, request.num_tokens + right)
-            shown = (step.blocks or {}).get(name)
-            blocks = list(before.get(name, ()) if shown is None else shown)
-            accesses.append(Access(request, coming_tokens(request, right or 0), start, end, blocks))
+            table = _table(history, step, request) or before.get(name, ())
+            content = coming_tokens(request, right or 0)
+            accesses.append(Access(request, content, start, end, list(table)))
         return self._loaded(history, step) + accesses, unseen
 
     def _next_token(
@@ -298,9 +308,7 @@ class ShadowCache:
     def _loaded(self, history: Run, step: Step) -> list[Access]:
         """Return the accesses of requests whose load begins, since a load writes their blocks."""
         return [
-            Access(
-                request, request.content, 0, tokens, list((step.blocks or {}).get(request.id, ()))
-            )
+            Access(request, request.content, 0, tokens, list(_table(history, step, request)))
             for request, tokens in history.features.loads_in(history, step)
         ]
 
@@ -331,8 +339,7 @@ class ShadowCache:
     def _copied_unseen(self, step: Step, number: int) -> list[Entry]:
         """Return what block `number` may contain if the step makes it a copy of a block whose
         content was never shown: any of the unseen tokens."""
-        copies = step.sent.copies if step.sent is not None else ()
-        if any(copy == number and block not in self.holds for block, copy in copies):
+        if any(copy == number and block not in self.holds for block, copy in _copies(step)):
             return [entry for _, entry in self.unseen]
         return []
 
@@ -401,6 +408,20 @@ class ShadowCache:
         if _covers(present, start, end):
             return f"{says}: their tokens differ from token {shared} on"
         return says
+
+
+def _table(history: Run, step: Step, request: RequestHistory) -> Sequence[int]:
+    """Return the blocks of a request in this step, or () if they are unknown."""
+    shown = (step.blocks or {}).get(request.id)
+    if shown is not None or request.id not in step.scheduled:
+        return shown or ()
+    table = table_of_ended(history, step, request)
+    return () if NOT_SHOWN in table else table
+
+
+def _copies(step: Step) -> tuple[tuple[int, int], ...]:
+    """Return the blocks that the worker copies before the step, each with its copy."""
+    return step.sent.copies if step.sent is not None else ()
 
 
 def _goes_on(entry: Entry, content: tuple[Segment, ...], start: int, end: int) -> bool:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from schedproof.model.observation import Step
+from schedproof.model.observation import Sent, Step
 from schedproof.model.scenario import Request
 from schedproof.model.systems import full_config
 from schedproof.properties.history.run_history import RunHistory
@@ -132,3 +132,31 @@ def test_a_preempted_request_computes_its_tokens_again_in_other_blocks():
     assert run.step({"a": 5}, {"a": [1, 2]}) is None
     assert run.step({}, {}, preempted=["a"]) is None
     assert run.step({"a": 6}, {"a": [3, 4]}) is None
+
+
+def test_tokens_in_a_block_that_was_not_shown_are_not_in_one_that_was_written_since():
+    """The first request starts and ends in one step, so that its blocks are never shown."""
+    run = ObservedRun(a=(("p", 4), ("a", 2)), b=(("b", 6),), c=(("p", 4), ("c", 2)))
+    run.step({"a": 6}, {}, finished={"a": "length"})
+    assert run.step({"b": 6}, {"b": [1, 2]}) is None
+    assert run.step({"c": 2}, {"b": [1, 2], "c": [1, 3]}, prefix_hit={"c": 4}) == (
+        "c reads its tokens 0 to 3 from block 1, which holds tokens 0 to 3 of b: their tokens "
+        "differ from token 0 on"
+    )
+
+
+def test_tokens_in_a_block_that_was_not_shown_may_be_in_one_that_was_written_before():
+    run = ObservedRun(a=(("p", 4), ("a", 2)), b=(("b", 6),), c=(("p", 4), ("c", 2)))
+    assert run.step({"b": 6}, {"b": [1, 2]}) is None
+    run.step({}, {}, finished={"b": "aborted"})
+    run.step({"a": 6}, {}, finished={"a": "length"})
+    assert run.step({"c": 2}, {"c": [1, 3]}, prefix_hit={"c": 4}) is None
+
+
+def test_what_the_worker_is_told_shows_the_blocks_of_a_request_that_ends_at_once():
+    run = ObservedRun(a=(("p", 4), ("a", 2)), c=(("p", 4), ("c", 2)))
+    sent = Sent(computed={"a": 0}, new=("a",), blocks={"a": ((4, 5),)})
+    run.step({"a": 6}, {}, finished={"a": "length"}, sent=sent)
+    assert run.step({"c": 2}, {"c": [1, 3]}, prefix_hit={"c": 4}) == (
+        "c reads its tokens 0 to 3 from block 1, which no request has written"
+    )
