@@ -187,8 +187,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @cached_property
     def lookahead(self) -> int:
-        """Return the number of tokens beyond its own for which a request has blocks, because the
-        drafter stores keys and values for them."""
+        """Return for how many tokens beyond its own a request has blocks. The drafter stores keys
+        and values of these tokens."""
         return self.num_lookahead_tokens or 0
 
     # Several decisions at once.

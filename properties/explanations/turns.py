@@ -279,7 +279,8 @@ def _needs(failure: Failure, account: RequestHistory) -> Iterator[Need]:
 
 
 def _blocker_in_front(failure: Failure, row: Row, waiting: Sequence[Row]) -> str:
-    """Return the first request in the queue, if it is in front of this one and does not fit."""
+    """Return the first request in the queue if it does not fit and is in front of the request of
+    `row`."""
     queue = failure.last.waiting or ()
     short = {r.request for r in waiting if any(need.needs > need.free for need in r.needs)}
     first = queue[0] if queue and queue[0] in short else ""

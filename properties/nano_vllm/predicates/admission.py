@@ -184,8 +184,8 @@ def _would_be_admitted(
     new: list[RequestHistory],
     tokens: int,
 ) -> bool:
-    """Return whether an unstarted request that would compute `tokens` tokens passes every check if
-    it is considered after the requests in `new`."""
+    """Return whether an unstarted request passes every check when its turn comes after the requests
+    in `new`. It would compute `tokens` tokens."""
     free = least_free_before(history)
     if request.computed or any(behind(history, step, other) is None for other in new):
         return False

@@ -434,7 +434,8 @@ def lacks_budget_for_a_block(history: VllmRun, step: Step) -> bool:
 
 
 def is_alone(history: VllmRun) -> bool:
-    """Return whether the revision applies no threshold because only one request is unfinished."""
+    """Return whether only one request is unfinished, and the revision applies no threshold to a
+    lone request."""
     return history.revision in since("0.31") and unfinished(history) == 1
 
 
