@@ -107,7 +107,7 @@ def stop_early(config: VllmConfig, tokens: int, left: int) -> int:
 
 def stop_before(config: VllmConfig, tokens: int, left: int) -> int:
     """Return how many tokens before an input to compute, as in `stop_early`. If inputs must not be
-    split, compute all of them, because the last of them may belong to another input."""
+    split, compute all these tokens, because the last ones may belong to another input."""
     is_whole = config.disable_chunked_mm_input is True
     return min(tokens, left) if is_whole else stop_early(config, tokens, left)
 
@@ -193,10 +193,8 @@ def refuse(plan: EncoderPlan, sequence: Sequence, running: Iterable[Sequence]) -
 def take_back_inputs(
     plan: EncoderPlan, sequence: Sequence, others: Iterable[Sequence]
 ) -> EncoderPlan:
-    """Return the plan after a request is preempted.
-
-    This step may have been going to compute inputs for the preempted request. If another request
-    needs them, they are reassigned to that request. Otherwise they leave the plan.
+    """Return the plan after a request is preempted. If the plan computes inputs for it that another
+    request needs, they are reassigned to that request. All its other inputs leave the plan.
     """
     others = [other for other in others if other.id != sequence.id]
     computing = {name: places for name, places in plan.computes.items() if name != sequence.id}

@@ -58,8 +58,8 @@ class AdapterMessage(str):
 
 
 class CrashMessage(str):
-    """The message of an exception that the scheduler raised. `place` is the code that raised it,
-    the function and its line of source, or "" if that is unknown."""
+    """The message of an exception that the scheduler raised. `place` is the function and the line
+    of source that raised it, or "" if they are unknown."""
 
     place: str = ""
 

@@ -269,7 +269,7 @@ def slots(history: VllmRun) -> int:
 
 @once
 def kept(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the requests that were running and were not preempted, in the order of the list."""
+    """Return the requests that were running and were not preempted, in the order of `running`."""
     gone = set(step.preempted or ())
     return [request for request in ran_before(history) if request.id not in gone]
 
