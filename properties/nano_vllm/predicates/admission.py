@@ -157,8 +157,8 @@ def hit_costs_budget(history: RunHistory, step: Step) -> str | None:
 
 
 def fits_by_its_hit(history: RunHistory, step: Step) -> bool:
-    """Return whether some waiting request fits into what is left of the budget when its turn comes,
-    but would not fit if its cached tokens counted."""
+    """Return whether some waiting request fits into the remaining budget when its turn comes, but
+    only because its cached tokens do not count."""
     budget = history.config["max_num_batched_tokens"]
     for request in waited_before(history):
         hit = _must_find(history, step, request)

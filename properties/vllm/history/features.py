@@ -54,7 +54,7 @@ class VllmFeatures(Features):
     request_history = VllmRequestHistory
 
     def caches_output(self, revision: str) -> bool:
-        """Return True for a release. According to the chapter, generated tokens cannot be cached."""
+        """Return True for a release. By the chapter, generated tokens cannot be cached."""
         return revision != "documented"
 
     def initial(self) -> VllmState:
