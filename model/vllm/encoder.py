@@ -179,8 +179,8 @@ def scheduled(encoded: Fit, plan: EncoderPlan, sequence: Sequence) -> tuple[Sequ
 
 
 def release_outputs(outputs: Content, sequence: Sequence, others: Iterable[Sequence]) -> Content:
-    """Return the outputs once a request no longer needs any of them. Those that no other request
-    needs become the most recently used."""
+    """Return the outputs after a request has stopped needing any of them. Those that no other
+    request needs become the most recently used."""
     still = needed(other for other in others if other.id != sequence.id)
     return _unused(outputs, sequence, sequence.needs, still)
 

@@ -167,7 +167,7 @@ def workloads(
     number: int,
 ) -> Iterator[Scenario]:
     """Draw runs of a shape: first the smallest run, then the largest, then random ones. The
-    smallest has no optional feature, and the first value of each of the shape's other keys.
+    smallest run has no optional feature, and each of the shape's other keys has its first value.
 
     Args:
         scale: a configuration that the target accepts, to which the shape's own keys are added.
