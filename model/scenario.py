@@ -55,8 +55,8 @@ class Turn(
 ):
     """A further input of a session. `delay` is the number of steps for which the session waits for
     this input after the previous turn has ended. None means that it arrives together with the
-    previous turn's input. `grammar_ends`: the turn's output has a grammar, which has ended after
-    this many tokens; None means that it has none."""
+    previous turn's input. `grammar_ends`: the turn's output has a grammar, which ends after this
+    many tokens; None means that there is no grammar."""
 
     prompt: Annotated[tuple[Segment, ...], msgspec.Meta(min_length=1)]
     max_tokens: Positive

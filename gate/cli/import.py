@@ -52,7 +52,7 @@ def command(
         typer.Option("--step-ms", help="milliseconds per step; converts arrival times to steps"),
     ] = 20.0,
     first: Annotated[int, typer.Option("--from", help="first row to take, counted from 1")] = 1,
-    requests: Annotated[int, typer.Option(help="how many rows to take at most, at least 1")] = 100,
+    requests: Annotated[int, typer.Option(help="largest number of rows to take, at least 1")] = 100,
     tokens_per_hash: Annotated[
         int,
         typer.Option("--tokens-per-hash", help="prompt tokens per hash, for the mooncake format"),

@@ -128,8 +128,8 @@ class StepLines:
         self._alike = [*self._alike[:2], *self._alike[2:][-1:], news]
 
     def repeats(self, news: News) -> int:
-        """Return 1 if this step repeats the previous one, 2 if it repeats the one before that, and
-        0 if it repeats neither."""
+        """Return 1 if this step repeats the previous one, 2 if it repeats the step before that,
+        else 0."""
         if news.stands_out or not self._recent:
             return 0
         before, last = self._recent[0], self._recent[-1]

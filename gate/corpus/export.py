@@ -163,11 +163,9 @@ class RepositoryTest:
         return (_arguments(_request(request)) for request in self._entry.scenario.requests)
 
     def table(self) -> Table:
-        """Return the steps of the first model that breaks no rule, beginning with the model of the
-        scenario's own revision.
-
-        If the model of that revision breaks the rule, the table comes from another model. The table
-        ends at the step in which the model of the revision breaks the rule.
+        """Return the steps of the model of the scenario's own revision. If that model breaks a
+        rule, return the steps of another revision's model that breaks none, up to the step in which
+        the first model breaks a rule.
         """
         scenario = self._entry.scenario
         own = scenario.revision or revisions_of(scenario.system)[0]

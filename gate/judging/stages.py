@@ -161,8 +161,8 @@ def _leave_later(
 def _add_in_order(
     gate: GateContext, stages: Sequence[Stage], workers: Mapping[Stage, _Worker]
 ) -> None:
-    """Add the results of the stages in order, up to the first stage that ended early. Add only the
-    findings of unfinished stages."""
+    """Add the results of the stages in order, up to the first stage that ended early. Of a stage
+    without an end, add only the findings."""
     for stage in stages:
         worker = workers.get(stage)
         if worker is None:

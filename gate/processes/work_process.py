@@ -102,8 +102,8 @@ class _Waits:
         waits.append(0.0)
 
     def update(self) -> None:
-        """Look at the process. If it is not ready to run now, count as idle all the time since the
-        last look in which it did not run."""
+        """Look at the process. If it is not ready to run, the time since the last look in which it
+        did not run counts as idle."""
         try:
             stat = self._stat.read_text(encoding="utf-8", errors="replace")
         except OSError:

@@ -162,7 +162,8 @@ def check_report_options(options: ReportOptions, inputs: Mapping[str, Path | Non
 
 def check_coverage_page(page: Path, options: ReportOptions) -> None:
     """Raise InputError if the coverage page cannot be written, or would replace a report or a file
-    that schedproof did not write. The user names only its folder, so it may not be a link."""
+    that schedproof did not write. The page must not be a link, since the user names only its
+    folder."""
     check_different({"the coverage page": page, **options.files()})
     if page.is_symlink():
         problem = "is a link"

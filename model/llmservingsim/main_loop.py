@@ -1,5 +1,5 @@
-"""The simulator's main loop around the scheduler: the router that holds requests back until they
-are due, the clock, the end of the simulation, and a second instance that decodes.
+"""The simulator's main loop around the scheduler. It has a router, which holds requests back until
+they are due, a clock, an end of the simulation, and a second instance, which decodes.
 
 Source: continuous-batching page, "Where the scheduler stops" and "What the scheduler hands back".
 """

@@ -344,8 +344,8 @@ def written(config: SpyreConfig, request: Sequence, pad: int, end: int) -> list[
 
 
 def computed_or_hit(config: SpyreConfig, state: State, request: Sequence) -> int:
-    """Return how many tokens need not be computed: before the first chunk, the tokens of the hit
-    (SPY-R59).
+    """Return how many tokens are computed already or, before the first chunk, how many tokens the
+    hit has (SPY-R59).
 
     Only the last-chunk condition uses this number (`is_held_to_last_chunk`). The first-chunk
     conditions count slots, which do not depend on a hit.

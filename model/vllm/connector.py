@@ -277,8 +277,9 @@ def without_slid_blocks(
     config: VllmConfig, state: State, sequence: Sequence
 ) -> tuple[State, Sequence]:
     """Take from an ended request the blocks that its windows no longer cover, because these blocks
-    are not sent. Return the state and the request. A request that is being loaded keeps them. So
-    does one that the worker is computing: it gave back all that it could before its step."""
+    are not sent. Return the state and the request. A request that is being loaded keeps these
+    blocks. So does a request that the worker is computing, because it gave back such blocks before
+    its step."""
     if not (sequence.tables and sequence.computed) or sequence.loading is not None:
         return state, sequence
     if config.depth == 1 and is_written(state.in_flight, sequence):

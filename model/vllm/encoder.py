@@ -107,7 +107,7 @@ def stop_early(config: VllmConfig, tokens: int, left: int) -> int:
 
 def stop_before(config: VllmConfig, tokens: int, left: int) -> int:
     """Return how many tokens before an input to compute, as in `stop_early`. If inputs must not be
-    split, compute all of them, because the last of them may belong to another input."""
+    split, compute all these tokens, because the last ones may belong to another input."""
     is_whole = config.disable_chunked_mm_input is True
     return min(tokens, left) if is_whole else stop_early(config, tokens, left)
 
@@ -179,8 +179,8 @@ def scheduled(encoded: Fit, plan: EncoderPlan, sequence: Sequence) -> tuple[Sequ
 
 
 def release_outputs(outputs: Content, sequence: Sequence, others: Iterable[Sequence]) -> Content:
-    """Return the outputs once a request no longer needs any of them. Those that no other request
-    needs become the most recently used."""
+    """Return the outputs after a request has stopped needing any of them. Those that no other
+    request needs become the most recently used."""
     still = needed(other for other in others if other.id != sequence.id)
     return _unused(outputs, sequence, sequence.needs, still)
 
@@ -193,10 +193,8 @@ def refuse(plan: EncoderPlan, sequence: Sequence, running: Iterable[Sequence]) -
 def take_back_inputs(
     plan: EncoderPlan, sequence: Sequence, others: Iterable[Sequence]
 ) -> EncoderPlan:
-    """Return the plan after a request is preempted.
-
-    This step may have been going to compute inputs for the preempted request. If another request
-    needs them, they are reassigned to that request. Otherwise they leave the plan.
+    """Return the plan after a request is preempted. If the plan computes inputs for it that another
+    request needs, they are reassigned to that request. All its other inputs leave the plan.
     """
     others = [other for other in others if other.id != sequence.id]
     computing = {name: places for name, places in plan.computes.items() if name != sequence.id}

@@ -42,8 +42,7 @@ def _ahead(sequence: Sequence, coming: Coming | None, drafts: int, turn: int) ->
 
 
 def count_down(state: State) -> State:
-    """Return the state at the start of a step. A request that must rest for some steps must now
-    rest for one step less."""
+    """Return the state at the start of a step. Each resting request has one step less to rest."""
 
     def rested(sequences: tuple[Sequence, ...]) -> tuple[Sequence, ...]:
         return tuple([s._replace(rests=s.rests - 1) if s.rests else s for s in sequences])

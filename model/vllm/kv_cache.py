@@ -98,8 +98,8 @@ def missing(
 def found(
     config: VllmConfig, pool: Pool, sequence: Sequence, someone_runs: bool
 ) -> tuple[tuple[int, ...], Sequence]:
-    """Return the hit of a waiting request, and the request. A request that has blocks already looks
-    for no others."""
+    """Return the hit of a waiting request, and the request. A request that already has blocks has
+    no hit."""
     if sequence.blocks:
         return (), sequence
     if config.hits_inside:

@@ -373,8 +373,8 @@ def publish_full(
 
 def findable(config: VllmConfig, sequence: Sequence, covered: int, size: int) -> int:
     """Return how many blocks of `size` tokens at the start of a request can be found once its first
-    `covered` tokens are computed. These are the blocks of whole units. One block more can be found
-    if a hit is cut by a block (`is_cut`, V1-R61)."""
+    `covered` tokens are computed. These are the blocks of whole units. One more block can be found
+    if the last block of a hit is computed again (`is_cut`, V1-R61)."""
     known = min(covered, sequence.num_tokens)
     whole = whole_units(config, known)
     if whole and is_cut(config, sequence):

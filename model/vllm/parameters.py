@@ -54,7 +54,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     being computed; in a pipeline, each stage computes a different decision. `early_completions`
     models a fast worker: the oldest decision completes early in that many consecutive steps, and
     then one more stays in flight. `use_v2_model_runner`: the worker is vLLM's second model runner,
-    which allows one more decision in flight if both are on.
+    which allows one more decision in flight with asynchronous scheduling in a pipeline.
 
     Loads: with a `kv_connector`, requests may be parked while the connector loads their keys and
     values. `kv_load_failure_policy` says whether a request whose load fails computes the tokens
@@ -187,8 +187,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @cached_property
     def lookahead(self) -> int:
-        """Return the number of tokens beyond its own for which a request has blocks, because the
-        drafter stores keys and values for them."""
+        """Return the number of tokens beyond its own for which a request has blocks. The drafter
+        stores the keys and values of these tokens."""
         return self.num_lookahead_tokens or 0
 
     # Several decisions at once.

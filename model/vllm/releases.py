@@ -18,8 +18,9 @@ from .state import Sequence, State
 
 
 def pads_beside_decodes(config: VllmConfig, plan: Plan, sequence: Sequence, start: int) -> int:
-    """If no request is being prefilled, pad a request that has one token to compute to as many
-    tokens as each decoding request computes in this step. Since 0.25.0 (pull request 45237)."""
+    """If a request has one token to compute, and no request is being prefilled, pad it to the
+    number of tokens that each decoding request computes in this step. Since 0.25.0 (pull request
+    45237)."""
     return padding_drafts(config, plan, sequence, start) if plan.scheduled else 0
 
 
@@ -105,7 +106,7 @@ def has_room(
 
 
 def promised_blocks(config: VllmConfig, plan: Plan, sequence: Sequence) -> int:
-    """Return the blocks that a prefill or load still needs, with its first drafts."""
+    """Return the blocks that a prefill or load still needs, also for its first drafts."""
     remaining = sequence.num_uncomputed_tokens - plan.scheduled.get(sequence.id, 0)
     begins = sequence.computed == sequence.prefix_hit and not sequence.was_loaded
     if sequence.id in plan.scheduled and remaining <= 0 and (sequence.drafted or begins):

@@ -21,9 +21,9 @@ class Coming(NamedTuple):
 
 
 class Grammar(NamedTuple):
-    """The grammar of a request's output: after how many tokens it has ended, for each number of
-    known tokens, repeated as needed, how many drafts fit (all if empty), and in how many tokens the
-    model reasons before the grammar begins."""
+    """The grammar of a request's output. It begins after `begins` tokens of reasoning, and has
+    ended after `ends` tokens. `drafts` says how many drafts fit for each number of known tokens,
+    repeated as needed; if it is empty, all fit."""
 
     ends: int | None = None
     drafts: tuple[int, ...] = ()

@@ -62,8 +62,8 @@ def replay(
     step breaks, and returns those that were not known to be broken. If it returns none, the run
     continues, provided that it can. `begun` is called with the session before its first step.
 
-    If `skipped` is given, steps in which a model only waits for a request to arrive are skipped,
-    and `skipped` is called with the numbers of the first and the last of these steps. A run whose
+    If `skipped` is given, steps in which a model only waits for a request to arrive are skipped.
+    `skipped` is then called with the numbers of the first and the last skipped step. A run whose
     requests do not finish within the bound of rule ALL-R06 stops there, whether or not that rule is
     among `rules`.
 

@@ -341,9 +341,9 @@ def _started_by_default(
     """Return the reply to a start in the default configuration, after `fault` occurred in the
     configuration `config`.
 
-    A target that does not start by default either may just be installed incorrectly, so raise
-    `fault`. Finally, start the target with `config` again, to bring it back into the state in which
-    the fault left it. If the fault does not occur again, raise TargetBroken.
+    If the target does not start by default either, raise `fault`, because the target may just be
+    installed incorrectly. Finally, start the target with `config` again, to bring it back into the
+    state in which the fault left it. If the fault does not occur again, raise TargetBroken.
     """
     try:
         usual = full_config(system, revision, {})

@@ -229,9 +229,8 @@ def _arrival(failure: Failure, name: str) -> int:
 
 
 def _plausible(failure: Failure, account: RequestHistory) -> Iterator[Need]:
-    """Yield what a request needs. If the rule found that there is room, leave out each need that
-    exceeds the free amount. Such a need includes tokens of prefix hits, which the rule does not
-    count."""
+    """Yield what a request needs. If the rule found that there is room, leave out needs that exceed
+    what is free: they include tokens of prefix hits, which the rule does not count."""
     has_room = "although" in failure.first.message and failure.names(account.id)
     yield from (n for n in _needs(failure, account) if n.needs <= n.free or not has_room)
 
@@ -280,7 +279,8 @@ def _needs(failure: Failure, account: RequestHistory) -> Iterator[Need]:
 
 
 def _blocker_in_front(failure: Failure, row: Row, waiting: Sequence[Row]) -> str:
-    """Return the first request in the queue, if it is in front of this one and does not fit."""
+    """Return the first request in the queue if it does not fit and is in front of the request of
+    `row`."""
     queue = failure.last.waiting or ()
     short = {r.request for r in waiting if any(need.needs > need.free for need in r.needs)}
     first = queue[0] if queue and queue[0] in short else ""

@@ -159,8 +159,8 @@ def something_slides_out(history: RunHistory, step: Step) -> bool:
 def _needed(
     history: RunHistory, step: Step
 ) -> Iterator[tuple[RequestHistory, int, tuple[int, ...], int]]:
-    """Yield each request that computes, the number of each group (from 0), the request's table
-    there, and the first place at which it may still hold a block.
+    """For each request that computes and each group, yield the request, the group's number (from
+    0), the request's table in the group, and the first place at which it may still hold a block.
 
     A scheduler may look for blocks to give back only once per window, or give them back a step
     later. If the budget is unknown, so is this place.

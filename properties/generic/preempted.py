@@ -1,4 +1,4 @@
-"""Preempted requests: no request starts while a preempted one that goes before it waits.
+"""Preempted requests: a request must not start while a preempted one is waiting that must go first.
 
 Source: target protocol, "Priorities" and "Preempted requests".
 """

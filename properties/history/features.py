@@ -57,7 +57,7 @@ class Features:
         return False
 
     def of_requests(self, config: Config, requests: Sequence[Request]) -> dict[str, bool]:
-        """Map each feature of this system that the configuration allows to whether any of the
+        """Return, for each feature of this system that the configuration allows, whether any of the
         requests uses it. Leave out features of the kernel."""
         return {}
 

@@ -228,8 +228,8 @@ class KeptPrefixes:
         return False
 
     def _may_have_grown(self, history: Run, victim: str) -> bool:
-        """Return whether a preempted request may have received a block before it lost all. It has
-        not if the blocks that it held were enough for its next tokens."""
+        """Return whether a preempted request may have received a block before it lost all its
+        blocks. If the blocks that it held were enough for its next tokens, it received none."""
         request, held = history.live.get(victim), len(_before(history).get(victim, ()))
         if request is None or not held or history.config.get("num_speculative_tokens"):
             return True

@@ -82,7 +82,7 @@ class RequestHistory:
 
     @property
     def max_computed(self) -> int:
-        """Return the largest number of the request's tokens that were ever computed."""
+        """Return the largest number of tokens that the request ever had computed."""
         return max(self.computed, self.recompute_from)
 
     @property

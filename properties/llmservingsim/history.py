@@ -90,9 +90,9 @@ def time_of_idle(history: VllmRun, step: Step) -> int:
 def passing(history: VllmRun, step: Step) -> int:
     """Return the number of steps by which the clock advances.
 
-    Suppose that nothing can run, but requests other than sessions that wait for a tool are left, or
-    a session is aborted inside the step. The clock may then jump to the first session due. Assume
-    that it does if this session arrives.
+    In two cases, it is unknown whether the clock jumps to the first session due: nothing can run
+    although requests that wait for no tool are left, or a session is aborted inside the step.
+    Assume that the clock jumps if the first session due arrives.
     """
     jump = time_of_idle(history, step)
     tools = [request for request in history.live.values() if request.blocked]

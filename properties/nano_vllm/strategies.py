@@ -197,8 +197,8 @@ def steps_to_border(config: Config, history: RunHistory) -> int:
 
 
 def free_blocks(config: Config, history: RunHistory) -> int:
-    """Return the number of blocks that no request holds, as the target shows it or as the computed
-    tokens imply."""
+    """Return the number of blocks that no request holds. If the target does not show it, derive it
+    from the computed tokens."""
     if history.last is not None and history.last.free_blocks is not None:
         return history.last.free_blocks
     held = sum(blocks_for(history, request.computed) for request in history.running())

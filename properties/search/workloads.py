@@ -166,8 +166,8 @@ def workloads(
     seed: int,
     number: int,
 ) -> Iterator[Scenario]:
-    """Draw runs of a shape: first the smallest run, which has no optional feature and the first
-    value of each of the shape's other keys, then the largest, then random ones.
+    """Draw runs of a shape: first the smallest run, then the largest, then random ones. The
+    smallest run has no optional feature, and each of the shape's other keys has its first value.
 
     Args:
         scale: a configuration that the target accepts, to which the shape's own keys are added.

@@ -22,9 +22,9 @@ from ..explanations.failure import Projected
 
 
 def projections(scenario: Scenario, version: str, steps: Steps[Step]) -> Iterator[Projected]:
-    """Yield the projections of a run, as long as the model of this version makes the same decisions
-    and continues. Yield nothing if there is no such model, or if it admits requests without a
-    projection."""
+    """Yield the projections of a run, up to the first step that the model of this version decides
+    differently or in which it crashes. Yield nothing if there is no such model, or if it admits
+    requests without a projection."""
     model = model_of(scenario, version)
     if model is None or not steps:
         return

@@ -449,8 +449,8 @@ def new_blocks(config: Config, request: VllmRequestHistory, steps: int) -> int:
 
 
 def free_blocks(config: Config, history: VllmRun) -> int | None:
-    """Return the number of blocks that no request holds, as the target shows it, or else as the
-    computed tokens imply. Return None if the pool is unbounded."""
+    """Return the number of blocks that no request holds. If the target does not show it, derive it
+    from the computed tokens. Return None if the pool is unbounded."""
     size = config["num_blocks"]
     if size is None:
         return None

@@ -334,8 +334,8 @@ def _refusal(search: VolumeSearch, known: Known) -> int:
         search.say("inconclusive: on the model, no request waits longer than with the exact check")
         return INCONCLUSIVE
     search.say(
-        f"{last} could join in step {joins}, and {known.reached} tokens of {search.setting.limit} "
-        f"would never be used; with formula {search.setting.formula}, it joins in step {waits}"
+        f"{last} could join in step {joins}, and leave {known.reached} of {search.setting.limit} "
+        f"tokens unused; with formula {search.setting.formula}, it joins in step {waits}"
     )
     path = _write(search, scenario, "waste")
     for name in (search.setting.formula, "exact"):

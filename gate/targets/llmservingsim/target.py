@@ -307,8 +307,8 @@ class PoolEngine(Engine):
 
 
 def decodes_at(request: Any, computed: int) -> bool:
-    """Return whether a request with `computed` computed tokens decodes, that is, whether at most
-    its last generated token remains to be computed."""
+    """Return whether a request with `computed` computed tokens decodes. It does if at most its last
+    generated token remains to be computed."""
     generated: int = request.num_tokens_reached - request.original_input
     return generated > 0 and request.num_tokens_reached - computed <= 1
 

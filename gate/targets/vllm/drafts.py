@@ -25,8 +25,8 @@ Ranges = tuple[tuple[int, ...], ...]
 
 
 def drafter(config: Mapping[str, Any]) -> tuple[str, int, Ranges] | None:
-    """Return vLLM's name for the drafter, the number of drafts, and the ranges of batch sizes that
-    have a number of drafts of their own. The drafter called n-gram has no KV cache."""
+    """Return vLLM's name for the drafter, the number of drafts, and the ranges of batch sizes, each
+    with its own number of drafts. The drafter called n-gram has no KV cache."""
     drafts = config.get("num_speculative_tokens", 0)
     if not drafts:
         return None

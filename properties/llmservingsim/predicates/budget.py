@@ -63,8 +63,8 @@ def tokens_wanted(history: VllmRun, request: VllmRequestHistory) -> int:
 
 
 def must_not_be_cut(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether chunking is off and a request needs more tokens than are left of the budget
-    when it has its turn."""
+    """Return whether chunking is off, and less than a request needs is left of the budget when its
+    turn comes."""
     if history.config["enable_chunked_prefill"]:
         return False
     return tokens_wanted(history, request) > budget_left_for(history, step, request)

@@ -157,8 +157,8 @@ def hit_costs_budget(history: RunHistory, step: Step) -> str | None:
 
 
 def fits_by_its_hit(history: RunHistory, step: Step) -> bool:
-    """Return whether some waiting request fits into what is left of the budget when its turn comes,
-    but would not fit if its cached tokens counted."""
+    """Return whether some waiting request fits into the remaining budget when its turn comes, but
+    only because its cached tokens do not count."""
     budget = history.config["max_num_batched_tokens"]
     for request in waited_before(history):
         hit = _must_find(history, step, request)
@@ -184,8 +184,8 @@ def _would_be_admitted(
     new: list[RequestHistory],
     tokens: int,
 ) -> bool:
-    """Return whether an unstarted request that would compute `tokens` tokens passes every check if
-    it is considered after the requests in `new`."""
+    """Return whether an unstarted request passes every check when its turn comes after the requests
+    in `new`. It would compute `tokens` tokens."""
     free = least_free_before(history)
     if request.computed or any(behind(history, step, other) is None for other in new):
         return False

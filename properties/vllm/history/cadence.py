@@ -53,7 +53,7 @@ def _running(history: VllmRun) -> set[str]:
 
 
 def after(history: VllmRun, step: Step) -> Cadence:
-    """Return what is known for the next step, once this step is decided."""
+    """Return what a client knows about the next step, once this step is decided."""
     known, ran, held = state_of(history).cadence, _running(history), holds(history)
     prefilling, carries = known.prefilling & ran - step.scheduled.keys(), {False}
     for name, tokens in step.scheduled.items():

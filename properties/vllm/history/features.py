@@ -54,8 +54,7 @@ class VllmFeatures(Features):
     request_history = VllmRequestHistory
 
     def caches_output(self, revision: str) -> bool:
-        """Return whether this is a release: according to the chapter, generated tokens cannot be
-        cached."""
+        """Return True for a release. By the chapter, generated tokens cannot be cached."""
         return revision != "documented"
 
     def initial(self) -> VllmState:

@@ -66,8 +66,8 @@ def is_unsure(history: RunHistory[Any], step: Step) -> bool:
 
 
 def _is_sent_without_window(history: RunHistory[Any], step: Step) -> bool:
-    """Return whether a request ends in the step that computes it, and its blocks are sent. Blocks
-    that it received in this step may have left its windows by then, and are not shown."""
+    """Return whether a request ends in the step that computes it, and its blocks are sent. It may
+    have received blocks in this step that have left its windows since; they are not shown."""
     ends = {*(step.finished or {}), *history.aborts_inside}
     return any(name in step.scheduled for name in ends & (step.blocks or {}).keys())
 

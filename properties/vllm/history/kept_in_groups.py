@@ -91,8 +91,8 @@ def something_unseen(history: RunHistory[Any], step: Step) -> bool:
 
 
 def lost_in(history: RunHistory[Any], step: Step, kept: Kept, but: str = "") -> Contents:
-    """Return the contents that may be gone after the step: a request other than `but` has received
-    one of their blocks, or may have received one without the step showing it."""
+    """Return the contents that may be gone after the step, because a request other than `but` has
+    received one of their blocks, or may have received one that the step does not show."""
     shown = (blocks for name, blocks in handed_out(history, step) if name != but)
     gone = {block for blocks in shown for block in blocks}
     if something_unseen(history, step):

@@ -58,8 +58,8 @@ def offered(config: Mapping[str, Any], request: VllmRequestHistory) -> int:
 
 
 def has_too_little(config: Mapping[str, Any], request: Request) -> bool:
-    """Return whether a connector loads nothing, because it does not even have a whole block of each
-    group."""
+    """Return whether a connector has less than a whole block of some group, and therefore loads
+    nothing."""
     return request.external_tokens < min(groups.hit_unit(config), request.prompt_len)
 
 

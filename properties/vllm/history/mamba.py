@@ -37,8 +37,8 @@ def exceeds_chunks(config: Config) -> bool:
 def end_of_chunk(
     config: Config, request: VllmRequestHistory, start: int, tokens: int, *, before_end: bool
 ) -> int:
-    """Return where a chunk ends that begins at `start` and has at most `tokens` tokens. Assume that
-    no other request has the same tokens."""
+    """Return the end of the chunk that begins at `start` and has at most `tokens` tokens. Assume
+    that no other request has the same tokens."""
     size, end = int(config["block_size"]), start + tokens
     if start >= prefill_end(request):
         return end

@@ -87,7 +87,7 @@ class VllmState(NamedTuple):
         kept: with several groups of the KV cache, the blocks that are still in the pool.
         given_back: the blocks of full attention that requests have given back and that are still
             in the pool.
-        returned: the same in every group, if there are several.
+        returned: such blocks of every group, if there are several groups.
         proposed: the requests of the last message to the worker, if it shows drafts.
         ended: how many requests had ended before the last step, if running requests must rest.
     """

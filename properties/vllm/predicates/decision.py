@@ -27,7 +27,8 @@ def since(revision: str) -> tuple[str, ...]:
 
 
 def key(history: VllmRun, request: VllmRequestHistory) -> tuple[int, int]:
-    """Return the sort key, lower first: the arrival or, under the priority policy, importance."""
+    """Return the sort key of a request: its arrival or, under the priority policy, its importance.
+    Lower keys come first."""
     if history.config.get("policy") == "priority":
         return request.priority, request.arrival
     return 0, request.arrival
@@ -268,7 +269,7 @@ def slots(history: VllmRun) -> int:
 
 @once
 def kept(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the requests that were running and were not preempted, in the order of the list."""
+    """Return the requests that were running and were not preempted, in the order of `running`."""
     gone = set(step.preempted or ())
     return [request for request in ran_before(history) if request.id not in gone]
 
@@ -388,7 +389,8 @@ def encoder_takes(history: VllmRun, step: Step, image: encoder.Input) -> bool:
 
 
 def waits_for_encoder(history: VllmRun, step: Step, inputs: Iterable[encoder.Input]) -> bool:
-    """Return whether the encoder may lack budget or room for a missing output among these."""
+    """Return whether one of these inputs has no output yet, and the encoder may lack budget or room
+    for it."""
     lacks = [image for image in inputs if not has_output(history, step, image)]
     return not all(encoder_takes(history, step, image) for image in lacks)
 
@@ -432,7 +434,8 @@ def lacks_budget_for_a_block(history: VllmRun, step: Step) -> bool:
 
 
 def is_alone(history: VllmRun) -> bool:
-    """Return whether the revision applies no threshold because only one request is unfinished."""
+    """Return whether only one request is unfinished, and the revision applies no threshold to a
+    lone request."""
     return history.revision in since("0.31") and unfinished(history) == 1
 
 

@@ -19,8 +19,8 @@ def free_unchanged(history: VllmRun, step: Step) -> bool:
 
 
 def _ended_give_back(history: VllmRun, step: Step) -> bool:
-    """Return whether blocks of an ended request may have become free, because its load has finished
-    or its blocks were sent. Return True if blocks are not shown."""
+    """Return whether blocks of an ended request may have become free: its load has finished, or its
+    blocks were sent. Return True if blocks are not shown."""
     if not loads.are_made(history.config):
         return False
     held = (history.last.blocks or {}) if history.last is not None else {}

@@ -144,8 +144,9 @@ def one_begins_beside_others(history: VllmRun, step: Step) -> bool:
 
 
 def waits_though_loaded(history: VllmRun, step: Step) -> str | None:
-    """The first request whose load has finished is admitted before all others, if nothing was
-    preempted, and if budget, a slot and blocks for all its tokens are left (V1-R22)."""
+    """The first request whose load has finished is admitted before all others (V1-R22). The rule
+    applies if nothing was preempted, and budget, a slot and blocks for all tokens of that request
+    are left."""
     request = first_landed(history, step)
     if request is None or request.id in step.scheduled or not nothing_else_changes(history, step):
         return None
