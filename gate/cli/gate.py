@@ -73,7 +73,8 @@ def command(
     target: Annotated[
         str,
         typer.Argument(
-            help="model, MODULE:FACTORY, 'cmd:COMMAND LINE' or a release (vllm==0.28.0)"
+            help="model, MODULE:FACTORY, 'cmd:COMMAND LINE' or a release (vllm==0.28.0)",
+            show_default="model, if --system or --revision is given",
         ),
     ] = "model",
     system: options.SystemOption = None,
