@@ -48,6 +48,7 @@ from ..targets.target_spec import MEMORY_LIMIT, TargetSpec, take_formula
 from ..web.gate_page import coverage_page, gate_page
 from . import options
 from .options import (
+    NO_TARGET,
     base_of,
     is_for_another_system,
     is_unset,
@@ -59,12 +60,6 @@ from .options import (
 BUDGETS = "; ".join(
     f"{name}, {profile.examples:,} runs or {profile.steps:,} steps"
     for name, profile in PROFILES.items()
-)
-
-
-NO_TARGET = (
-    "none named; valid: MODULE:FACTORY for your own scheduler (`schedproof init` writes an "
-    "adapter), a release (vllm==0.33.0), or model, schedproof's own model of Spyre"
 )
 
 
