@@ -184,10 +184,10 @@ def print_verdict(
     Unless `verbose` is set, rules that held share a line. So do rules that were not exercised,
     rules that were not observable, and rules that are inconclusive for the same reason.
     """
-    entries = verdict.rules
+    entries: Sequence[RuleVerdict] = verdict.rules
     if not verbose:
         print_grouped(console, entries, rules)
-        entries = tuple(entry for entry in entries if entry.status not in TOGETHER)
+        entries = [entry for entry in entries if entry.status not in TOGETHER]
         entries = print_inconclusive(console, entries)
     print_rules(console, entries, rules)
     for what, why in out_of_date(verdict).items():
