@@ -43,13 +43,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     code: str = ""
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """A broken rule, with an unshrunk run that breaks it."""
+class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A broken rule, with an unshrunk run that breaks it. `by_adapter` tells whether only the
+    adapter can be to blame."""
 
     rule: str
     shape: str
     message: str
     scenario: Scenario
+    by_adapter: bool = False
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="sample"):

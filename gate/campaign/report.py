@@ -68,7 +68,8 @@ def _print_exercised(console: Console, ledger: Ledger) -> int:
 
 def _findings(console: Console, ledger: Ledger, out: Path) -> tuple[int, int]:
     """Print the findings and write them to files. Return the number of broken rules, and the
-    number of findings that a replay did not confirm."""
+    number of findings that show nothing about the scheduler: a replay did not confirm them, or only
+    the adapter can be to blame."""
     broken = doubtful = 0
     for name, question in ledger.failures_to_shrink().items():
         failure = question.failure
@@ -89,10 +90,12 @@ def _findings(console: Console, ledger: Ledger, out: Path) -> tuple[int, int]:
                 "this does not count",
             )
             continue
-        broken += 1
+        broken += not finding.by_adapter
+        doubtful += finding.by_adapter
         path = write_scenario(_with_origin(question, finding), out, finding.rule)
         line = f"{finding.rule} ({where}): {finding.message}"
-        console.print(f"[red]BROKEN[/red] {escape(line)}")
+        word = "ADAPTER" if finding.by_adapter else "BROKEN"
+        console.print(f"[red]{word}[/red] {escape(line)}")
         command = ["schedproof", "replay", str(path), "--rule", finding.rule]
         command += [] if question.target == "model" else ["--target", question.target]
         say(console, f"  replay:   {shlex.join(command)}")

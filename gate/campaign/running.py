@@ -29,7 +29,7 @@ from ..judging.engines import not_deterministic
 from ..judging.profiles import set_hypothesis_home
 from ..processes.executors import DEATHS, Executor, TaskResult, run_tasks
 from ..targets.factory import opened
-from ..targets.target_spec import parse_target
+from ..targets.target_spec import blame, parse_target
 from .items import Failure, Item, Result, Sample, Shrinking, digest_of, plan
 from .ledger import Done, Ledger
 
@@ -98,7 +98,7 @@ def _sample(item: Sample) -> Result:
     def new(broken: list[Broken], scenario: Scenario) -> list[Broken]:
         nonlocal hung
         hung = hung or any(breach.rule == NEVER_HANGS for breach in broken)
-        if broken and failure_of(scenario, broken[0]).shape in failures:
+        if broken and shape(broken[0], scenario.request_ids) in failures:
             return [broken[0]._replace(rule=KNOWN)]
         return broken
 
@@ -125,7 +125,7 @@ def _sample(item: Sample) -> Result:
             )
             break
         scenario, (first, *_) = search.failure
-        failure = failure_of(scenario, first)
+        failure = failure_of(scenario, first, item.target)
         failures[failure.shape] = failure
         remaining, seed = remaining - search.runs_to_failure, seed + 1
     return Result(
@@ -138,9 +138,15 @@ def _sample(item: Sample) -> Result:
     )
 
 
-def failure_of(scenario: Scenario, broken: Broken) -> Failure:
-    own = shape(broken, scenario.request_ids)
-    return Failure(rule=broken.rule, shape=own, message=broken.message, scenario=scenario)
+def failure_of(scenario: Scenario, broken: Broken, target: str) -> Failure:
+    [broken] = blame([broken], parse_target(target))
+    return Failure(
+        rule=broken.rule,
+        shape=shape(broken, scenario.request_ids),
+        message=broken.message,
+        scenario=scenario,
+        by_adapter=broken.by_adapter,
+    )
 
 
 def _shrink(item: Shrinking) -> Result:
@@ -172,6 +178,7 @@ def _shrink(item: Shrinking) -> Result:
         shape=failure.shape,
         message=broken[0].message,
         scenario=with_expectation(small, [breach.rule for breach in broken]),
+        by_adapter=failure.by_adapter,
     )
     return Result(scenarios=1, failures=(shrunk,))
 
@@ -203,7 +210,8 @@ def run_campaign(
         for failure in done.result.failures:
             if ledger.is_new(failure):
                 scenario = f"{failure.scenario.system} {failure.scenario.revision}"
-                report(f"found: {failure.rule} on {scenario}: {failure.message}")
+                word = "ADAPTER: " * failure.by_adapter
+                report(f"found: {word}{failure.rule} on {scenario}: {failure.message}")
         if done.result.failed:
             report(f"item {digest_of(item)} failed: {done.result.failed}")
         ledger.write(done)

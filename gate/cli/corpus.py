@@ -140,7 +140,7 @@ def run(
     notice = output.notice(console)
     with opened(spec, step_limit=step_limit, offline=offline, report=notice) as open_target:
         running = corpus_replay.Running(
-            *(console, open_target.target, ids, options, open_target.stderr),
+            *(console, open_target.target, spec, ids, options, open_target.stderr),
             named=[rule_id for rule_id, in_full in named.items() if in_full],
         )
         code = corpus_replay.run_entries(running, entries)

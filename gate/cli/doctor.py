@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from ...model.errors import InputError
 from ...model.faults import ConfigRefused, TargetFault
 from ...spec.catalogue import load
 from ..console import BROKEN, CONFORMS, output
@@ -19,7 +20,9 @@ STYLES = {"ok": "green", "wrong": "red", "note": "yellow"}
 
 
 def command(
-    target: Annotated[str, typer.Argument(help="the target, named as for `schedproof gate`")],
+    target: Annotated[
+        str | None, typer.Argument(help="the target, named as for `schedproof gate`")
+    ] = None,
     system: options.SystemOption = None,
     revision: options.RevisionOption = None,
     step_limit: options.StepLimit = 10.0,
@@ -30,6 +33,8 @@ def command(
 ) -> None:
     """Check an adapter: its fields, refusals and aborts, and whether a repeated run gives the
     same steps."""
+    if target is None:
+        raise InputError("TARGET", options.NO_TARGET)
     spec = parse_target(target, path, scheduler_cls)
     system = spec.default_system if system is None else system
     resolved = resolved_revision(system, revision, spec.default_revision())

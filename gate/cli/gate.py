@@ -48,6 +48,7 @@ from ..targets.target_spec import MEMORY_LIMIT, TargetSpec, take_formula
 from ..web.gate_page import coverage_page, gate_page
 from . import options
 from .options import (
+    NO_TARGET,
     base_of,
     is_for_another_system,
     is_unset,
@@ -62,18 +63,13 @@ BUDGETS = "; ".join(
 )
 
 
-NO_TARGET = (
-    "none named; valid: MODULE:FACTORY for your own scheduler (`schedproof init` writes an "
-    "adapter), a release (vllm==0.33.0), or model, schedproof's own model of Spyre"
-)
-
-
 def command(
     context: typer.Context,
     target: Annotated[
         str,
         typer.Argument(
-            help="model, MODULE:FACTORY, 'cmd:COMMAND LINE' or a release (vllm==0.28.0)"
+            help="model, MODULE:FACTORY, 'cmd:COMMAND LINE' or a release (vllm==0.28.0)",
+            show_default="model, if --system or --revision is given",
         ),
     ] = "model",
     system: options.SystemOption = None,

@@ -24,6 +24,11 @@ from ..targets.checkouts import known_checkouts
 from ..targets.supported_releases import ReleaseError, packages, parse_release
 from ..targets.target_spec import MIN_MEMORY, TargetSpec, UnknownTargetError, parse_target
 
+NO_TARGET = (
+    "none named; valid: MODULE:FACTORY for your own scheduler (`schedproof init` writes an "
+    "adapter), a release (vllm==0.33.0), or model, schedproof's own model of Spyre"
+)
+
 RULES_OF = ("target", "system", "revision")
 # For each command, the keys of the project file that set defaults for its options. The command line
 # takes precedence.

@@ -29,11 +29,16 @@ from ..corpus.folder import scenario_named
 from ..corpus.replay import not_at_stake
 from ..files.scenario_file import FileError
 from ..judging.base import Noted
-from ..judging.findings import is_adapters_fault
 from ..judging.rule_choice import lockstep_revision, rules_to_judge, use_rules
 from ..reports.outcome import start_line
 from ..targets.factory import opened
-from ..targets.target_spec import MEMORY_LIMIT, TargetSpec, are_versions_of_one, replay_options
+from ..targets.target_spec import (
+    MEMORY_LIMIT,
+    TargetSpec,
+    are_versions_of_one,
+    blame,
+    replay_options,
+)
 from ..traces.perfetto import check_perfetto, run_of, write_perfetto
 from ..traces.recorder import check_trace_file, record_target
 from . import options
@@ -161,8 +166,7 @@ def command(
         output.say(console, f"{name} refused: {why}")
     by_id = {entry.id: entry for entry in catalogue}
     if outcome.broken:
-        if not is_adapters_fault(outcome.broken[0], (), spec):
-            outcome.broken = [each._replace(message=str(each.message)) for each in outcome.broken]
+        outcome.broken = blame(outcome.broken, spec)
         first: Broken = outcome.broken[0]
         ids = rule and [judged_rule.id for judged_rule in rules]
         options = replay_options(

@@ -11,7 +11,7 @@ import typer
 
 from ...model.errors import InputError
 from ...model.faults import ConfigRefused
-from ..console import BROKEN, CONFORMS, output
+from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ..console.option_checks import check_file, check_not_input, check_own, check_unicode
 from ..corpus.folder import scenario_named
 from ..files.disk import check_regular, write
@@ -70,7 +70,8 @@ def command(
 ) -> None:
     """Render a run as one HTML page: every step, the rules, and which of them were broken.
 
-    The exit code is 1 if a rule is broken, and 0 otherwise, even without a verdict.
+    The exit code is 1 if a rule is broken, 3 if only the adapter can be to blame, and 0 otherwise,
+    even without a verdict.
     """
     use_rules(extra_rules)
     page_file = out or Path(page_name(file))
@@ -106,7 +107,7 @@ def command(
         ):
             try:
                 title = scenario.name or Path(page_name(file)).stem
-                run = record_run(scenario, open_target.target, rules, name=title)
+                run = record_run(scenario, open_target.target, rules, spec, name=title)
             except (InputError, ConfigRefused) as error:
                 raise FileError(f"{file}: {error}") from None
             run.details = run.details or (open_target.stderr() if run.broken else "")
@@ -119,6 +120,8 @@ def command(
         data = page(run).encode("utf-8", "backslashreplace")
         write(page_file, data)
     output.say(console, f"{page_file}: {run.ended}{size_remark(len(data))}")
+    if run.broken and run.broken[0].by_adapter:
+        raise typer.Exit(INCONCLUSIVE)
     raise typer.Exit(BROKEN if run.broken else CONFORMS)
 
 

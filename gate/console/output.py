@@ -173,15 +173,17 @@ def failure_lines(
     return [*(shortened(one_line(line)) for line in lines), *map(one_line, ends)]
 
 
-def detail_lines(text: str) -> list[str]:
-    """Return the end of a traceback or of a target's stderr, with each line made safe to print."""
-    return [f"  | {one_line(line)}" for line in text.strip().splitlines()[-SHOWN_DETAILS:]]
+def last_lines(text: str) -> list[str]:
+    """Return the end of a traceback or of a target's stderr, with each line shortened and made safe
+    to print."""
+    return [shortened(one_line(line)) for line in text.strip().splitlines()[-SHOWN_DETAILS:]]
 
 
 def print_details(text: str, console: Console | None = None) -> None:
     """Print the end of a traceback or of a target's stderr. Without a console, print it to
     stderr."""
-    for shown in detail_lines(text):
+    for line in last_lines(text):
+        shown = f"  | {line}"
         if console is None:
             to_stderr(shown)
         else:

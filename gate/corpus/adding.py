@@ -19,6 +19,7 @@ from ...properties.rules.predicate import Broken
 from ...properties.shrinking.shrink import shrink, size, stands_for
 from ...spec.catalogue import CatalogueError, load, select
 from ..files.scenario_file import FileError, file_name
+from ..targets.target_spec import blame, parse_target
 from . import folder as corpus_folder
 from .folder import Entry, FoundOn, Origin, scenario_named
 from .replay import expectation, failures_of_shape, rules_for, with_expectation
@@ -62,6 +63,10 @@ def add_file(adding: Adding, file: Path) -> None:
     steps = read.expect and read.expect.steps
     scenario = replace(read, expect=None)
     adding, outcome = _judge_by_own_rule(adding, file, scenario)
+    if outcome.broken:
+        first = blame(outcome.broken, parse_target(adding.target_spec))[0]
+        if first.by_adapter:
+            raise FileError(f"{file}: ADAPTER: {first.message}; correct the adapter first")
     if outcome.broken and steps and not adding.no_shrink:
         why = (
             "the file expects certain steps, which a smaller scenario would not show; valid: "

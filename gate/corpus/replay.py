@@ -25,7 +25,7 @@ from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ..console.option_checks import rule_words
 from ..files.scenario_file import FileError, file_name, scenario_of
 from ..targets.factory import opened
-from ..targets.target_spec import parse_target
+from ..targets.target_spec import TargetSpec, blame, parse_target
 from . import folder as corpus_folder
 from .folder import Entry, FoundOn, origin_of
 
@@ -35,7 +35,8 @@ Status = Literal["as expected", "NOT AS EXPECTED", "not exercised", "inconclusiv
 class EntryVerdict(NamedTuple):
     """The result of a replay, compared with what the scenario expects.
 
-    `why` is set if the result is unexpected or inconclusive. `outcome` is None if the target did
+    `why` is set if the result is unexpected or inconclusive. A failure for which only the adapter
+    can be to blame makes the result inconclusive. `outcome` is None if the target did
     not run the scenario. `refused` means that the target refuses the configuration or every
     request.
     """
@@ -56,14 +57,30 @@ def judge(
     rule: str,
     rules: Sequence[Rule],
     found_on: FoundOn | None = None,
+    spec: TargetSpec | None = None,
 ) -> EntryVerdict:
     """Replay a scenario about `rule`, judge it by `rules`, and compare the result with what the
     scenario expects.
 
     If the scenario states no expectation, every rule must hold. On a target other than `found_on`,
     only `rule` must hold. If the scenario expects some rules to be broken, other rules may be
-    broken before them.
+    broken before them. `spec` describes the target: it decides who is to blame for a failure.
     """
+    verdict = _compare(target, scenario, rule, rules, found_on)
+    if verdict.status == "NOT AS EXPECTED" and (first := verdict.broken) is not None:
+        [first] = blame([first], spec) if spec else [first]
+        if first.by_adapter:
+            return verdict._replace(status="inconclusive", why=f"ADAPTER: {first.message}")
+    return verdict
+
+
+def _compare(
+    target: Target,
+    scenario: Scenario,
+    rule: str,
+    rules: Sequence[Rule],
+    found_on: FoundOn | None,
+) -> EntryVerdict:
     if scenario.expect is None:
         scenario = with_expectation(scenario, None)
     try:
@@ -236,11 +253,12 @@ STYLES = {
 
 
 class Running(NamedTuple):
-    """The target and the rules for replaying entries, and the options that printed replay commands
-    need. At least one entry must exercise each rule in `named`."""
+    """The target, its spec and the rules for replaying entries, and the options that printed replay
+    commands need. At least one entry must exercise each rule in `named`."""
 
     console: Console
     target: Target
+    spec: TargetSpec
     rules: Sequence[str]
     options: str
     stderr: Callable[[], str]
@@ -254,7 +272,7 @@ def run_entries(running: Running, entries: Sequence[Entry]) -> int:
     for entry in entries:
         rules = rules_for(entry.scenario, running.rules)
         found_on = entry.origin.found_on
-        judged = judge(running.target, entry.scenario, entry.rule, rules, found_on)
+        judged = judge(running.target, entry.scenario, entry.rule, rules, found_on, running.spec)
         counts[judged.status] += 1
         refused += judged.refused
         unexercised -= {entry.rule} if judged.status == "as expected" else set()

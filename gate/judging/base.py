@@ -278,6 +278,5 @@ class Base:
 
 def _signature(failure: Broken, requests: Sequence[str] = ()) -> str:
     """Return the failure's rule and its message without numbers and without the names of
-    `requests`. The place where an exception was raised does not count, because a change may move
-    code."""
-    return shape(failure._replace(message=str(failure.message)), requests)
+    `requests`. Where an exception was raised does not count, because a change may move code."""
+    return shape(failure._replace(place=""), requests)

@@ -27,7 +27,7 @@ from ..console import output
 from ..corpus.folder import FoundOn, Origin
 from ..files.scenario_file import FileError, write_scenario
 from ..targets.coverage import Entered, Interval, combine
-from ..targets.target_spec import TargetSpec
+from ..targets.target_spec import is_adapters_fault
 from . import verdict
 from .context import GateContext
 from .coverage import only_here
@@ -210,16 +210,6 @@ def _lines_entered(
     here = only_here(entered, passed) if count else ()
     whole = only_here(entered, ()) if is_compared else ()
     return here, count, tuple(lines for lines in whole if lines.startswith(f"{own_file}:"))
-
-
-def is_adapters_fault(first: Broken, behind: Sequence[str], spec: TargetSpec) -> bool:
-    """Return whether a failure must be blamed on the adapter and not on the scheduler.
-
-    schedproof's own adapters of releases are trusted more: if the run broke a rule earlier, or if
-    the scheduler is a user's class, the scheduler is blamed.
-    """
-    is_ours = spec.own_system is not None
-    return first.by_adapter and not (is_ours and (behind or spec.scheduler))
 
 
 def _broken_earlier(

@@ -22,7 +22,7 @@ from ..corpus.replay import never_exercised
 from ..files.scenario_file import FileError
 from ..judging.verdict import RuleVerdict
 from ..reports.terminal import summary
-from ..targets.target_spec import STEP_LIMIT, replay_options
+from ..targets.target_spec import STEP_LIMIT, blame, replay_options
 from . import JUDGEMENT, REPORTED
 from .judgement import BAD_INPUT, Judgement
 
@@ -66,8 +66,9 @@ class _Item(pytest.Item):
         if isinstance(excinfo.value, Failed):
             return str(excinfo.value)
         if isinstance(excinfo.value, (*BAD_INPUT, TargetFault)):
-            details = output.detail_lines(getattr(excinfo.value, "details", "") or "")
-            return "\n".join([f"schedproof: {output.one_line(str(excinfo.value))}", *details])
+            details = output.last_lines(getattr(excinfo.value, "details", "") or "")
+            lines = [f"  | {line}" for line in details]
+            return "\n".join([f"schedproof: {output.one_line(str(excinfo.value))}", *lines])
         return super().repr_failure(excinfo, style)
 
     def answered(self) -> Any:
@@ -175,4 +176,6 @@ class ScenarioItem(_Item):
         command = f"schedproof replay {shlex.quote(str(self.file))}{options}"
         reported = (rule, scenario, first, str(self.file), command, outcome.session.excerpt)
         lines = (f"  {line}" for line in output.failure_lines(*reported))
-        return "\n".join([f"BROKEN {rule.id} {rule.title}", *lines])
+        [first] = blame([first], setting.target)
+        word = "ADAPTER" if first.by_adapter else "BROKEN"
+        return "\n".join([f"{word} {rule.id} {rule.title}", *lines])

@@ -4,8 +4,9 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from rich.console import Console
@@ -54,7 +55,7 @@ class Ndjson:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file: BinaryIO | None = None
+        self._file: FileIO | None = None
 
     def __call__(self, event: Event) -> None:
         line = FoundLine(event.finding, event.replay) if isinstance(event, Found) else event
@@ -66,7 +67,9 @@ class Ndjson:
                 # Without a buffer: even if two gates write to the same file, every line stays
                 # whole.
                 self._file = self._path.open("ab", buffering=0)
-            self._file.write(json_line(line) + b"\n")
+            rest = memoryview(json_line(line) + b"\n")
+            while rest:  # a disk that fills up takes a part, and raises an error for the rest
+                rest = rest[self._file.write(rest) :]
 
     def close(self) -> None:
         if self._file is not None:

@@ -1,6 +1,7 @@
 """Print the progress of a gate, a line per finding, and finally the faults and the verdict."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from rich.console import Console
@@ -180,13 +181,14 @@ def print_verdict(
 ) -> None:
     """Print one line per rule, one per engine, and the result.
 
-    Unless `verbose` is set, rules that held share a line. So do rules that were not exercised, and
-    rules that were not observable.
+    Unless `verbose` is set, rules that held share a line. So do rules that were not exercised,
+    rules that were not observable, and rules that are inconclusive for the same reason.
     """
-    entries = verdict.rules
+    entries: Sequence[RuleVerdict] = verdict.rules
     if not verbose:
         print_grouped(console, entries, rules)
-        entries = tuple(entry for entry in entries if entry.status not in TOGETHER)
+        entries = [entry for entry in entries if entry.status not in TOGETHER]
+        entries = print_inconclusive(console, entries)
     print_rules(console, entries, rules)
     for what, why in out_of_date(verdict).items():
         console.print(f"[red]{'OUT OF DATE':<14}[/red] {escape(one_line(f'{what} {why}'))}")
@@ -244,6 +246,18 @@ def print_grouped(console: Console, entries: Sequence[RuleVerdict], rules: Seque
         )
         line = f"{len(hidden)} rules: {NOT_SHOWN}{', '.join(fields)}"
         console.print(f"[yellow]{'not observable':<14}[/yellow] {escape(one_line(line))}")
+
+
+def print_inconclusive(console: Console, entries: Sequence[RuleVerdict]) -> Sequence[RuleVerdict]:
+    """Print one line for each reason for which several rules are inconclusive. Return the other
+    entries."""
+    alike = [entry for entry in entries if entry.status == "inconclusive" and not entry.fault]
+    numbers = Counter(entry.message for entry in alike)
+    shared = {why: number for why, number in numbers.items() if why and number > 1}
+    for why, number in shared.items():
+        line = f"{number} rules: {why} (--verbose lists them)"
+        console.print(f"[yellow]{'inconclusive':<14}[/yellow] {escape(one_line(line))}")
+    return [entry for entry in entries if entry not in alike or entry.message not in shared]
 
 
 def print_rules(console: Console, entries: Sequence[RuleVerdict], rules: Sequence[Rule]) -> None:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from ...model.errors import InputError
 from ...model.systems import knows_formula, valid_formulas
+from ...properties.rules.predicate import Broken
 from ...spec.systems import first_system
 from . import checkouts
 from .checkouts import Checkout, known_checkouts
@@ -246,3 +247,21 @@ def replay_options(
     words += ["--step-limit", f"{step_limit:g}"] if step_limit != STEP_LIMIT else []
     words += ["--memory-limit", f"{memory_limit}"] if memory_limit != MEMORY_LIMIT else []
     return "".join(f" {shlex.quote(word)}" for word in words)
+
+
+def is_adapters_fault(first: Broken, behind: Sequence[str], spec: TargetSpec) -> bool:
+    """Return whether a failure must be blamed on the adapter and not on the scheduler.
+
+    schedproof's own adapters of releases are trusted more: if the run broke a rule earlier, or if
+    the scheduler is a user's class, the scheduler is blamed.
+    """
+    is_ours = spec.own_system is not None
+    return first.by_adapter and not (is_ours and (behind or spec.scheduler))
+
+
+def blame(broken: Sequence[Broken], spec: TargetSpec) -> list[Broken]:
+    """Return the failures of a run's last step. If the scheduler is to blame for the first one, no
+    failure is marked as the adapter's."""
+    if not broken or is_adapters_fault(broken[0], (), spec):
+        return [*broken]
+    return [failure._replace(by_adapter=False) for failure in broken]

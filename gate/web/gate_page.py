@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...spec.catalogue import Rule
-from ..console.output import SHOWN_DETAILS, plural, request_lines, scenario_config
+from ..console.output import last_lines, plural, request_lines, scenario_config
 from ..judging.coverage import (
     Coverage,
     FileCoverage,
@@ -80,7 +80,7 @@ def _draw(fault: Fault, rule: Rule, event: Found | None) -> DrawnFault:
     if event is not None:
         sent = [scenario_config(event.scenario), *request_lines(event.scenario)]
     if event is not None and fault.kind in ("crash", "hang"):
-        details = (event.run.details or event.stderr).strip().splitlines()[-SHOWN_DETAILS:]
+        details = last_lines(event.run.details or event.stderr)
     show = fault.replay.replace("schedproof replay ", "schedproof show ", 1)
     drawn = picture(event.cause) if event is not None else None
     return DrawnFault(fault, rule, drawn, sent, details, show)

@@ -5,7 +5,7 @@ import sysconfig
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ..rules.predicate import Broken, FaultMessage
+from ..rules.predicate import Broken
 from ..rules.registry import LOCKSTEP
 
 REQUEST, NUMBER = "@", "#"
@@ -37,8 +37,7 @@ def shape(broken: Broken, requests: Iterable[str]) -> str:
         words = re.sub(rf"(?<!\w)(?:{names})(?!\w)", REQUEST, words)
     words = re.sub(r"(?<!exit code )(?<!\w)-?\d+(?:[.,]\d+)*", NUMBER, words)
     once = REPEATED.sub(r"\1", words)
-    place = broken.message.place if isinstance(broken.message, FaultMessage) else ""
-    return f"{broken.rule}: {once}{f' in {place}' * bool(place)}"
+    return f"{broken.rule}: {once}{f' in {broken.place}' * bool(broken.place)}"
 
 
 class Frame(NamedTuple):
@@ -59,16 +58,16 @@ def own_frames(traceback: str) -> list[Frame]:
     ]
 
 
-def fault_message(message: str, output: str) -> FaultMessage:
-    """Return the message of a crash or a hang, with the code that raised the exception, or that
-    does not return, if the traceback or stack names it.
+def place_of(output: str) -> str:
+    """Return the code that raised an exception or does not return, or "" if `output` does not name
+    it.
 
     `output` is the traceback, the stack, or what the process wrote before it ended: its last
     traceback counts.
     """
-    fault = FaultMessage(message)
     last = output[max(output.rfind("(most recent call "), 0) :]
-    if frames := own_frames(last):
-        innermost = frames[0 if "most recent call first" in last else -1]
-        fault.place = f"{innermost.function}: {innermost.source}"[:LONGEST_PLACE].rstrip(": ")
-    return fault
+    frames = own_frames(last)
+    if not frames:
+        return ""
+    innermost = frames[0 if "most recent call first" in last else -1]
+    return f"{innermost.function}: {innermost.source}"[:LONGEST_PLACE].rstrip(": ")

@@ -12,7 +12,7 @@ from ..history.kept_prefixes import KeptPrefixes
 from ..history.prefix_hits import caches
 from ..history.run_history import RunHistory
 from ..history.shadow_cache import ShadowCache
-from ..rules.predicate import Broken, Predicate
+from ..rules.predicate import AdapterMessage, Broken, Predicate
 from ..rules.questions import Questions
 from ..rules.registry import AT_THE_DOOR, LOCKSTEP, NEVER_CRASHES, NEVER_HANGS, OWN_TOKENS
 
@@ -88,7 +88,9 @@ class Monitor:
         for rule, is_broken, is_exercised in self._questions.of(history, step):
             message = is_broken(history, step)
             if message is not None:
-                broken.append(Broken(rule, number, message))
+                # Reports cannot encode a subclass of str, so keep the text only.
+                text, by_adapter = str.__str__(message), isinstance(message, AdapterMessage)
+                broken.append(Broken(rule, number, text, by_adapter=by_adapter))
             if message is not None or is_exercised(history, step):
                 occurred.append(rule)
         for rule in self._questions.answered(occurred, bool(broken)):
@@ -102,14 +104,14 @@ class Monitor:
         history.observe(step)
         return broken
 
-    def crashed(self, message: str) -> list[Broken]:
+    def crashed(self, message: str, place: str = "") -> list[Broken]:
         """Return the rules that the scheduler broke by raising an exception instead of stepping."""
-        return self._fault(NEVER_CRASHES, message)
+        return self._fault(NEVER_CRASHES, message, place)
 
-    def hung(self, message: str) -> list[Broken]:
+    def hung(self, message: str, place: str = "") -> list[Broken]:
         """Return the rules that the scheduler broke by not answering in time."""
-        return self._fault(NEVER_HANGS, message)
+        return self._fault(NEVER_HANGS, message, place)
 
-    def _fault(self, rule: str, message: str) -> list[Broken]:
+    def _fault(self, rule: str, message: str, place: str = "") -> list[Broken]:
         self.exercised[rule] += 1
-        return [Broken(rule, self.history.step, message)]
+        return [Broken(rule, self.history.step, message, place)]

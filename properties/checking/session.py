@@ -29,7 +29,7 @@ from ...spec.catalogue import Rule
 from ..rules.predicate import Broken
 from ..rules.registry import LOCKSTEP, keeps_step, observable, predicates_of
 from . import lockstep
-from .failure_signature import fault_message
+from .failure_signature import place_of
 from .monitor import Monitor
 
 CONTEXT_STEPS = 6
@@ -290,14 +290,14 @@ class Session:
     def _fault(self, fault: TargetFault) -> list[Broken]:
         if isinstance(fault, TargetHung):
             self.details = fault.details
-            return self.monitor.hung(fault_message(str(fault), fault.details))
+            return self.monitor.hung(str(fault), place_of(fault.details))
         if isinstance(fault, TargetCrashed):
             self.details = fault.details
             hint = f"; to refuse a configuration, {REFUSING}" if fault.op == "start" else ""
-            return self.monitor.crashed(fault_message(f"{fault}{hint}", fault.details))
+            return self.monitor.crashed(f"{fault}{hint}", place_of(fault.details))
         if isinstance(fault, TargetDied):
             self.details = fault.stderr_tail
-        return self.monitor.crashed(fault_message(str(fault), self.details))
+        return self.monitor.crashed(str(fault), place_of(self.details))
 
     def _make_lockstep(
         self, system: str, revision: str, config: Mapping[str, Any]

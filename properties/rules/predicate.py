@@ -57,24 +57,19 @@ class AdapterMessage(str):
     error."""
 
 
-class FaultMessage(str):
-    """The message of a crash or a hang. `place` is the code that raised the exception (the function
-    and its line of source), the function that does not return, or "" if that is unknown."""
-
-    place: str = ""
-
-
 class Broken(NamedTuple):
-    """A broken rule: the step that broke it, and a sentence with the numbers."""
+    """A broken rule: the step that broke it, and a sentence with the numbers.
+
+    `place` belongs to a crash or a hang: the code that raised the exception (the function and its
+    line of source), the function that does not return, or "" if that is unknown. `by_adapter` tells
+    whether only the adapter can be to blame, not the scheduler.
+    """
 
     rule: str
     step: int
     message: str
-
-    @property
-    def by_adapter(self) -> bool:
-        """Return whether only the adapter can be to blame, not the scheduler."""
-        return isinstance(self.message, AdapterMessage)
+    place: str = ""
+    by_adapter: bool = False
 
 
 def default_is(key: str, value: Any) -> Predicate:

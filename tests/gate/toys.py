@@ -47,6 +47,9 @@ class Missing(Toy):
     def bend(self, reply, step): del step["waiting"]
 class NoOk(Toy):
     def bend(self, reply, step): del reply["ok"]
+class AllDecode(Toy):
+    def bend(self, reply, step):
+        if step["kind"] == "prefill": step["kind"] = "decode"
 class IdleAndBusy(Toy):
     def bend(self, reply, step): step["kind"] = "idle"
 class WrongType(Toy):

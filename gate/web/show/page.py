@@ -207,7 +207,7 @@ def static_values(run: RecordedRun) -> dict[str, Any]:
         "max_lines": MAX_LINES,
         "wide": WIDE,
         "picture": picture(run.cause),
-        "details": run.details.strip().splitlines()[-output.SHOWN_DETAILS :] if gone else [],
+        "details": output.last_lines(run.details) if gone else [],
         "lockstep": LOCKSTEP,
         "fields": fields,
         "differs": sum(field.differs for field in fields or ()),

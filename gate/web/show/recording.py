@@ -22,6 +22,7 @@ from ....properties.rules.predicate import Broken
 from ....properties.rules.registry import LOCKSTEP
 from ....spec.catalogue import Rule, load
 from ...console.output import plural
+from ...targets.target_spec import TargetSpec, blame
 from ...traces.judge import TraceJudge, TraceRun
 from ...traces.run_events import Aborted, Added, Begun, Controlled, Event, Rejected, Stepped
 from ...traces.trace_file import Source, read_trace
@@ -71,11 +72,12 @@ def record_run(
     scenario: Scenario,
     target: Target | None = None,
     rules: Sequence[Rule] | None = None,
+    spec: TargetSpec | None = None,
     *,
     name: str = "",
 ) -> RecordedRun:
     """Run a scenario on a target (default: the reference model) until it ends or a rule is
-    broken."""
+    broken. `spec` describes the target: it decides who is to blame."""
     revision = resolve_revision(scenario.system, scenario.revision)
     config = full_config(scenario.system, revision, scenario.config)
     meant = Scenario(
@@ -108,17 +110,18 @@ def record_run(
 
     outcome = replay(target or ModelTarget(), meant, judged, watch, begun=begun, skipped=skipped)
     session, followed = sessions[0], followers[0]
+    broken = blame(outcome.broken, spec) if spec else outcome.broken
     run = RecordedRun(
         name or scenario.name or "run",
         meant,
         session.started,
         session.checked,
         followed,
-        broken=outcome.broken,
+        broken=broken,
         refused=session.rejected,
         details=session.details,
         ended=ended(
-            *(len(followed.steps), outcome.broken),
+            *(len(followed.steps), broken),
             finished=outcome.finished,
             ran=len(session.rejected) < len(meant.requests),
         ),
@@ -139,7 +142,8 @@ def ended(steps: int, broken: Sequence[Broken], *, finished: bool, ran: bool = T
     """Return how a run ended, in words. `ran` means that the target accepted at least one
     request."""
     if broken:
-        return f"{broken[0].rule} was broken in step {broken[0].step}"
+        word = "ADAPTER: " * broken[0].by_adapter
+        return f"{word}{broken[0].rule} was broken in step {broken[0].step}"
     if not ran:
         return "the target refuses every request, so there is no verdict"
     if finished:

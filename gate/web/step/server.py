@@ -16,10 +16,10 @@ from ....model.errors import InputError
 from ....model.scenario import Request, Scenario
 from ....properties.explanations.measures import VOLUME, Measure, measures
 from ...console.output import (
-    SHOWN_DETAILS,
     config_line,
     fail,
     json_line,
+    last_lines,
     load_words,
     one_line,
     partition_words,
@@ -108,7 +108,8 @@ def verdict(run: ByHand) -> str:
     if run.fault is not None:
         return f"no verdict: {one_line(run.fault)}"
     if first is not None:
-        return one_line(f"{first.rule} is broken in step {first.step}: {first.message}")
+        word = "ADAPTER: " * first.by_adapter
+        return one_line(f"{word}{first.rule} is broken in step {first.step}: {first.message}")
     staked = {rule for taken in run.taken for rule in taken.exercised}
     if not staked:
         return "no rule has been exercised yet"
@@ -240,7 +241,7 @@ def _words(run: ByHand, taken: Taken) -> str:
 
 def _details(run: ByHand) -> list[str]:
     text = (run.session.details or run.setup.stderr()) if run.ended else ""
-    return [one_line(line) for line in text.strip().splitlines()[-SHOWN_DETAILS:]]
+    return last_lines(text)
 
 
 HOST = "127.0.0.1"

@@ -98,6 +98,7 @@ WRONG = [
     (["search", "SPY-R07", "--revision", ""], "--revision: ''"),
     (["gate", "--out", "q" * 9_000], "qq cannot be written to (File name too long)"),
     (["replay"], "Missing argument"),
+    (["doctor"], "TARGET: none named; valid: MODULE:FACTORY for your own scheduler"),
     (["replay", "nofile.json"], "nofile.json: cannot be read (No such file or directory)"),
     (["replay", "file"], "file: not JSON"),
     (["serve", "foo"], "TARGET 'foo' is not understood"),

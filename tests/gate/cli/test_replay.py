@@ -8,10 +8,8 @@ import pytest
 
 from schedproof.gate.cli import replay as command
 from schedproof.gate.judging.context import replay_options
-from schedproof.gate.judging.findings import is_adapters_fault
-from schedproof.gate.targets.target_spec import parse_target
+from schedproof.gate.targets.target_spec import blame, parse_target
 from schedproof.model.target import ModelTarget
-from schedproof.properties.rules.predicate import AdapterMessage
 
 from ..toys import broken_scenario, spyre_scenario, written
 
@@ -182,15 +180,12 @@ def test_what_a_release_says_of_a_class_of_the_users_is_the_fault_of_the_class(
 ):
     def blame_the_adapter(*args, really=command.replay, **options):
         outcome = really(*args, **options)
-        outcome.broken = [b._replace(message=AdapterMessage(b.message)) for b in outcome.broken]
+        outcome.broken = [b._replace(by_adapter=True) for b in outcome.broken]
         return outcome
 
     spec = replace(parse_target("vllm==0.33.0"), scheduler=scheduler)
     monkeypatch.setattr(command, "replay", blame_the_adapter)
-    monkeypatch.setattr(
-        *(command, "is_adapters_fault"),
-        lambda first, behind, _: is_adapters_fault(first, behind, spec),
-    )
+    monkeypatch.setattr(command, "blame", lambda broken, _: blame(broken, spec))
     result = run("replay", broken_scenario(), "--quiet")
     assert (result.code, result.out.splitlines()[0].split()[0]) == (code, word)
 

@@ -17,6 +17,7 @@ from schedproof.gate.corpus.replay import (
     with_expectation,
 )
 from schedproof.gate.files.scenario_file import FileError, scenario_json
+from schedproof.gate.targets.target_spec import parse_target
 from schedproof.model.faults import TargetBroken, TargetCrashed, TargetFault, TargetHung
 from schedproof.model.scenario import Expectation
 from schedproof.model.systems import full_config
@@ -140,7 +141,7 @@ def test_a_run_with_an_entry_that_the_target_refuses_is_inconclusive(tmp_path, c
                 return {"ok": False, "error": "config", "message": "too large"}
             return super().start(system, revision, config)
 
-    running = Running(console(), Small(), (), "", lambda: "")
+    running = Running(console(), Small(), parse_target("m:Small"), (), "", lambda: "")
     kept(tmp_path, calm(), rule="NAN-R14")
     assert run_entries(running, entries(tmp_path)) == 0
     kept(tmp_path, crowd(requests=2, config={**calm().config, "num_blocks": 17}), rule="NAN-R14")

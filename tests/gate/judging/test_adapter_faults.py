@@ -1,17 +1,18 @@
 """What only an adapter can have done is no verdict about the scheduler: exit code 3."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from schedproof.gate.judging.findings import is_adapters_fault
 from schedproof.gate.judging.judge import judge
 from schedproof.gate.targets import jsonl
-from schedproof.gate.targets.target_spec import parse_target
-from schedproof.properties.rules.predicate import AdapterMessage, Broken
+from schedproof.gate.targets.target_spec import is_adapters_fault, parse_target
+from schedproof.properties.rules.predicate import Broken
 
 from ..build import Toy, entry
+from ..toys import broken_scenario
 
 
 class CallsAllDecode(Toy):
@@ -40,6 +41,30 @@ def test_a_wrong_kind_is_the_adapters_and_says_what_to_say(gate):
     [fault] = verdict.faults
     assert (fault.kind, fault.accept, verdict.exit_code) == ("adapter", "", 3)
     assert Path(fault.scenario).exists()
+
+
+def test_every_command_blames_the_adapter(run, toy):
+    target = toy("AllDecode")
+    place = broken_scenario()
+    words = "ADAPTER: kind is decode in step 0, but r0 has emitted no token yet: say prefill"
+    run_corpus = ["corpus", "run", "--corpus", "entries"]
+    commands: list[tuple[list[str], int, str]] = [
+        (["replay", place, "--perfetto", "p.json", "--trace", "t.jsonl"], 3, "ADAPTER ALL-R13"),
+        (["check-trace", "t.jsonl", "--perfetto", "q.json"], 3, "ADAPTER: run"),
+        (["show", place, "-o", "page.html"], 3, "page.html: ADAPTER: ALL-R13 was broken in step 0"),
+        (["show", "t.jsonl", "-o", "page.html"], 3, "page.html: ADAPTER: ALL-R13 was broken"),
+        (["corpus", "add", place], 2, f"{place}: {words}; correct the adapter first"),
+        (run_corpus, 3, f"inconclusive    entries/x.json: {words}"),
+        (["campaign", "--system", "spyre", "--items", "1", "--workers", "1"], 3, "ADAPTER ALL-R13"),
+    ]
+    data = json.loads(Path(place).read_text()) | {"origin": {"rule": "ALL-R13"}}
+    Path("entries").mkdir()
+    Path("entries/x.json").write_text(json.dumps(data))
+    for command, code, says in commands:
+        result = run(*command, *(["--target", target] if "t.jsonl" not in command[1] else []))
+        assert (result.code, says in result.out + result.err) == (code, True), (command, result)
+        assert "internal error" not in result.err
+    assert "found: ADAPTER: ALL-R13" in result.out
 
 
 def test_what_the_scheduler_does_is_found_behind_it(gate):
@@ -106,12 +131,12 @@ def test_a_type_error_inside_a_method_is_a_crash_of_the_scheduler():
     ],
 )
 def test_a_release_that_broke_a_rule_before_is_described_rightly(target, behind, expected):
-    first = Broken("ALL-R13", 4, AdapterMessage("kind is prefill in step 4"))
+    first = Broken("ALL-R13", 4, "kind is prefill in step 4", by_adapter=True)
     assert is_adapters_fault(first, behind, parse_target(target)) is expected
-    assert not is_adapters_fault(first._replace(message="another"), behind, parse_target(target))
+    assert not is_adapters_fault(first._replace(by_adapter=False), behind, parse_target(target))
 
 
 def test_a_class_of_the_users_in_a_release_is_described_rightly():
-    first = Broken("ALL-R13", 4, AdapterMessage("kind is prefill in step 4"))
+    first = Broken("ALL-R13", 4, "kind is prefill in step 4", by_adapter=True)
     spec = replace(parse_target("vllm==0.19.1"), scheduler="/here/mine.py:Mine")
     assert not is_adapters_fault(first, (), spec)

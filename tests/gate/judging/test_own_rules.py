@@ -121,6 +121,16 @@ def test_a_rule_that_changes_what_other_rules_read_is_named(change):
         )
 
 
+def test_a_rule_may_return_a_subclass_of_str():
+    text = RULE.format(more="").replace(
+        "    return f", "    return type('S', (str,), {})('7') or f"
+    )
+    outcome = schedproof.replay(
+        schedproof.read_scenario("late-arrivals-before-961"), extra_rules=ours(text)
+    )
+    assert [type(failure.message) for failure in outcome.broken] == [str]
+
+
 def test_a_rule_may_need_fields_that_every_step_has():
     use_rules(ours(RULE.format(more="").replace('["running"]', '["kind", "scheduled", "running"]')))
     [rule] = [rule for rule in load("spyre") if rule.id == "OUR-R01"]

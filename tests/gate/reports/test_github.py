@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -199,6 +201,21 @@ def test_a_place_that_cannot_be_written_to_is_one_line(tmp_path):
         pytest.raises(FileError, match=r"cannot be written to \(Is a directory\)"),
     ):
         reporter(Notice("lost"))
+
+
+def test_a_line_of_which_only_a_part_can_be_written_is_an_error(tmp_path):
+    program = (
+        "import resource, signal, sys; from pathlib import Path\n"
+        "from schedproof.gate.judging.verdict import Notice\n"
+        "from schedproof.gate.reports.options import Ndjson\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))\n"
+        "Ndjson(Path('e.ndjson'))(Notice('x' * 200))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert "FileError: e.ndjson: cannot be written to (File too large)" in done.stderr
 
 
 def words(*reported):

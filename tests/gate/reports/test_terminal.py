@@ -121,6 +121,17 @@ def test_configurations_that_were_refused_are_counted_with_each_reason_once():
     ]
 
 
+def test_rules_that_are_inconclusive_for_the_same_reason_share_a_line():
+    stopped = [RuleVerdict(rule.id, "inconclusive", message="stopped") for rule in RULES[:3]]
+    alone = RuleVerdict(RULES[3].id, "inconclusive", message="another")
+    given = verdict(*stopped, alone, exit_code=3)
+    assert printed(given, verbose=False)[:-1] == [
+        "inconclusive   3 rules: stopped (--verbose lists them)",
+        f"inconclusive   {RULES[3].id}  {RULES[3].title}: another",
+    ]
+    assert len(printed(given)) == 5
+
+
 def test_known_divergences_are_counted_apart():
     also = RuleVerdict("SPY-R35", "violated", 4, "s.json", "idle", divergence="2.4.0: idles")
     assert "2 broken (2 known divergences)" in summary(verdict(KNOWN, also), RULES)

@@ -6,9 +6,8 @@ from schedproof.model.faults import TargetDied, TargetHung
 from schedproof.model.scenario import Request
 from schedproof.model.systems import full_config
 from schedproof.model.target import ModelTarget
-from schedproof.properties.checking.failure_signature import fault_message, shape
+from schedproof.properties.checking.failure_signature import place_of, shape
 from schedproof.properties.checking.session import Session
-from schedproof.properties.rules.predicate import Broken
 from schedproof.spec.catalogue import load
 
 
@@ -60,9 +59,7 @@ def test_crashes_with_the_same_message_differ_by_the_code_that_raises():
     ],
 )
 def test_a_traceback_names_the_code_that_raises(traceback, place):
-    message = fault_message("it raised", traceback)
-    assert (str(message), message.place) == ("it raised", place)
-    assert shape(Broken("ALL-R01", 0, message), ()).startswith("ALL-R01: it raised")
+    assert place_of(traceback) == place
 
 
 TRACEBACK = """Traceback (most recent call last):
@@ -112,7 +109,7 @@ def hang(stack, request="a"):
 
 
 def test_hangs_differ_by_the_function_that_does_not_return_but_not_by_its_line():
-    stack = 'Calls (most recent call first):\n  File "a.py", line {} in {}\n  File "a.py", line 3 in step'
+    stack = '(most recent call first):\n  File "a.py", line {} in {}\n  File "a.py", line 3 in f'
     words = "ALL-R02: target hung: no reply to 'step' within # s"
     assert hang(stack.format(7, "evict")) == f"{words} in evict"
     assert hang(stack.format(8, "evict"), "b") == hang(stack.format(7, "evict"))
