@@ -115,13 +115,26 @@ def cached_block_in_chunk(history: RunHistory, step: Step) -> bool:
 
 
 def prompt_not_shared(history: RunHistory, step: Step) -> str | None:
-    """A starting request shares all blocks but one of a prompt that a running request has computed
-    (SPY-R57)."""
+    """A starting request shares all blocks but one of a prompt that a running request has computed,
+    and writes to none of the blocks that it shares (SPY-R57)."""
     for request in starting(history, step):
         hit = history.hit_now(step, request)
         due = shareable(history, request, of_prompts=True)
         if hit is not None and hit < due:
             return f"{request.id} finds {hit} tokens in the cache, but a running request has {due}"
+    return _shared_block_written(history, step)
+
+
+def _shared_block_written(history: RunHistory, step: Step) -> str | None:
+    """Return a message if a prefill writes to a block that another request holds."""
+    for writer in history.prefill_members(step):
+        written = {*(step.slot_blocks or {}).get(writer.id, ())} - {0}
+        for name, table in (step.blocks or {}).items():
+            if name in history.live and name != writer.id and (both := written.intersection(table)):
+                return (
+                    f"{writer.id} writes to block {min(both)}, which {name} holds as well, instead "
+                    "of a block of its own"
+                )
     return None
 
 

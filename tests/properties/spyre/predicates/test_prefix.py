@@ -173,6 +173,20 @@ def test_whole_blocks_of_a_running_prompt_are_found(other, prompt, due):
     assert exercised("SPY-R57", book, starts(prompt, 0)) == (due > 0)
 
 
+@pytest.mark.parametrize(("written", "is_own"), [((0, 3), True), ((0, 2), False), ((1, 3), False)])
+def test_the_last_block_of_a_cached_prompt_is_written_to_a_block_of_its_own(written, is_own):
+    tables = {"a": (1, 2), "b": (1, 3)}
+    step = starts(8, 4, slot_blocks={"b": written}, blocks=tables)
+    message = broken("SPY-R57", cached(owner(), newcomer(8)), step)
+    if is_own:
+        assert message is None
+    else:
+        shared = max({*written} & {1, 2})
+        assert message == (
+            f"b writes to block {shared}, which a holds as well, instead of a block of its own"
+        )
+
+
 AFTER_OUTPUT = (("common", 6), ("out:a", 3), ("b", 3))
 
 
