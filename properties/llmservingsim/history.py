@@ -11,6 +11,7 @@ from ..history.kept_prefixes import KeptPrefixes
 from ..history.run_history import RunHistory
 from ..vllm.history.features import VllmFeatures
 from ..vllm.history.run import Coming, VllmRun, requests_of, state_of
+from .prompt_throughput import chunks_after
 
 
 class LlmServingSimFeatures(VllmFeatures):
@@ -47,6 +48,12 @@ class LlmServingSimFeatures(VllmFeatures):
     def steps_after_end(self, history: RunHistory[Any]) -> int:
         """Return 1 for the step in which the main loop ends the simulation."""
         return int(not history.live and history.config["instances"] > 0)
+
+    def begin(self, history: RunHistory[Any], step: Step) -> None:
+        super().begin(history, step)
+        if step.prompt_throughput is not None and self.depth(history.config) == 1:
+            chunks = chunks_after(history, step)
+            history.system_state = state_of(history)._replace(hits_count_with=chunks)
 
     def decided(self, history: RunHistory[Any], step: Step) -> Mapping[str, Coming]:
         if history.config["instances"]:

@@ -13,10 +13,11 @@ from ...rules.pool import blocks_before, blocks_for
 from ...rules.predicate import Predicate
 from ...vllm.history import in_flight
 from ...vllm.history.request_history import VllmRequestHistory
-from ...vllm.history.run import VllmRun
+from ...vllm.history.run import VllmRun, state_of
 from ...vllm.predicates import budget, preemption
 from ...vllm.predicates.budget import scheduled
 from ...vllm.predicates.decision import admitted, behind, kept, ran_before, threshold
+from .. import prompt_throughput
 
 PAGE = "documented"
 
@@ -213,21 +214,26 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
 
 def prompt_miscounted(history: VllmRun, step: Step) -> str | None:
     """The prompt throughput counts every token of a prompt once. Cached tokens count with the
-    prompt's last chunk or with its first one (LSS-R23)."""
+    prompt's last chunk or with its first one, always with the same (LSS-R23)."""
     if history.features.depth(history.config) > 1:
         return None  # the batch that completes is not the one that the step shows
-    prompts = _prompts(history, step)
-    expected = sum(counted for _, counted in prompts)
-    if step.prompt_throughput in (expected, _counted_first(history, step)):
+    possible = state_of(history).hits_count_with
+    if any(
+        prompt_throughput.counted(history, step, chunk) == step.prompt_throughput
+        for chunk in possible
+    ):
         return None
+    prompts = prompt_throughput.COUNTED[max(possible)](history, step)
     parts = ", ".join(f"{name} {counted}" for name, counted in prompts)
+    expected = sum(counted for _, counted in prompts)
     return (
         f"{step.prompt_throughput} prompt tokens reported, expected {expected} ({parts or 'none'})"
     )
 
 
 def hit_counted(history: VllmRun, step: Step) -> bool:
-    return any(counted > step.scheduled[name] for name, counted in _prompts(history, step))
+    prompts = prompt_throughput.counted_last(history, step)
+    return any(counted > step.scheduled[name] for name, counted in prompts)
 
 
 def generated_miscounted(history: VllmRun, step: Step) -> str | None:
@@ -242,30 +248,6 @@ def generated_miscounted(history: VllmRun, step: Step) -> str | None:
 def first_beside_another(history: VllmRun, step: Step) -> bool:
     emitted = [history.live[name].emitted for name in step.emitted or {} if name in history.live]
     return 0 in emitted and any(emitted)
-
-
-def _prompts(history: VllmRun, step: Step) -> list[tuple[str, int]]:
-    counts = []
-    for name, tokens in step.scheduled.items():
-        request = history.live.get(name)
-        if request is None or request.emitted or name in history.aborts_inside:
-            continue
-        # The whole prompt of a request that emits is computed; a request that finishes shows no
-        # hit.
-        counted = request.prompt - (request.computed - request.prefix_hit)
-        counts.append((name, counted if name in (step.emitted or {}) else tokens))
-    return counts
-
-
-def _counted_first(history: VllmRun, step: Step) -> int:
-    total = 0
-    for name, counted in _prompts(history, step):
-        request = history.live[name]
-        if request.started or name not in (step.emitted or {}):
-            hit = 0 if request.started else history.hit_now(step, request) or 0
-            counted = step.scheduled[name] + hit
-        total += counted
-    return total
 
 
 PREDICATES = {

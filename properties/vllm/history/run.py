@@ -1,7 +1,7 @@
 """A run of vLLM: its state beyond the kernel's, and the encoder's work in a step."""
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 from ....model.observation import Step
 from ...history.per_step_cache import once
@@ -90,6 +90,8 @@ class VllmState(NamedTuple):
         returned: such blocks of every group, if there are several groups.
         proposed: the requests of the last message to the worker, if it shows drafts.
         ended: how many requests had ended before the last step, if running requests must rest.
+        hits_count_with: the chunks of a prompt, the first or the last, with which a simulator's
+            prompt throughput may count its hit.
     """
 
     flights: tuple[Flight, ...] = ()
@@ -106,6 +108,7 @@ class VllmState(NamedTuple):
     returned: Mapping[int, Returned] = {}
     proposed: Collection[str] = ()
     ended: int = 0
+    hits_count_with: frozenset[Literal["first", "last"]] = frozenset({"first", "last"})
 
 
 def of(account: RequestHistory) -> VllmRequestHistory:

@@ -362,6 +362,24 @@ def test_a_chunk_that_does_not_end_the_prompt_counts_by_itself():
     assert budget.prompt_miscounted(goes_on, last) is None
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "message"),
+    [
+        (6, 2, None),
+        (2, 6, None),
+        (2, 2, "2 prompt tokens reported, expected 6 (a 6)"),
+        (6, 6, "6 prompt tokens reported, expected 2 (a 2)"),
+    ],
+)
+def test_a_hit_counts_once_with_the_first_chunk_or_the_last(first, last, message):
+    history = book(request("a", 8))
+    starts = ran({"a": 2}, "a", prompt_throughput=first, prefix_hit={"a": 4})
+    assert budget.prompt_miscounted(history, starts) is None
+    history.observe(starts)
+    ends = ran({"a": 2}, "a", emitted={"a": 1}, prompt_throughput=last, prefix_hit={"a": 4})
+    assert budget.prompt_miscounted(history, ends) == message
+
+
 def test_what_a_request_generates_is_no_prompt():
     decodes = book(request("a", 8, 8, 1), running="a")
     step = ran({"a": 1}, "a", emitted={"a": 1}, prompt_throughput=1, decode_throughput=1)
