@@ -15,7 +15,7 @@ from ...rules.pool import blocks_before, blocks_for, perhaps_preempted
 from ...rules.predicate import PHASES, Predicate
 from ..history import cadence, groups, in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
-from ..history.run import VllmRun
+from ..history.run import VllmRun, requests_of
 from .decision import (
     admitted,
     behind,
@@ -234,9 +234,10 @@ def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
 def _lacks_nothing(
     history: VllmRun, step: Step, request: VllmRequestHistory, remaining: int
 ) -> bool:
-    """Return whether a waiting request would certainly be admitted if it were tried now, with
-    `remaining` tokens of the budget and a slot left."""
-    if loads.are_made(history.config) and _may_need_its_load(history, request):
+    """Return whether a waiting request would certainly be admitted, or parked until it is loaded,
+    if it were tried now, with `remaining` tokens of the budget and a slot left."""
+    is_parked = _would_be_parked(history, request)
+    if loads.are_made(history.config) and not is_parked and _may_need_its_load(history, request):
         return False
     if waits_for_encoder(history, step, first_inputs(history, step, request)):
         return False
@@ -255,6 +256,8 @@ def _lacks_nothing(
     up = history.revision not in since("0.25")  # no document says how the watermark is rounded
     run = kept(history, step) + admitted(history, step)
     reserve = watermark_blocks(history.config, rounded_up=up) if run else 0
+    if is_parked:
+        reserve += _promised_at_most(history, step)
     tokens = _must_fit(history, step, request, remaining)
     return _blocks_needed(history, step, request, tokens) + reserve <= free
 
@@ -283,6 +286,30 @@ def _may_need_its_load(history: VllmRun, request: VllmRequestHistory) -> bool:
     parked = (history.last.parked or ()) if history.last is not None else ()
     new = loads.is_new(history.config, request)
     return new or request.id in parked or loads.has_failed(request)
+
+
+def _would_be_parked(history: VllmRun, request: VllmRequestHistory) -> bool:
+    """Return whether a request is parked when its turn comes, since a connector has tokens of it.
+    Return False with features that change how many blocks a load needs."""
+    config = history.config
+    if groups.further(config) or speculation.drafts(config) or loads.are_synchronous(config):
+        return False
+    return loads.is_new(config, request) and not loads.has_failed(request)
+
+
+def _promised_at_most(history: VllmRun, step: Step) -> int:
+    """Return an upper bound on the blocks that must stay free when a load begins, for the requests
+    that are parked or run (V1-R21)."""
+    shown = step.blocks or {}
+    return sum(
+        max(
+            blocks_for(history, speculation.slots(history.config, other.num_tokens + 1))
+            - len(held),
+            0,
+        )
+        for name, held in shown.items()
+        if (other := requests_of(history.live).get(name)) is not None
+    )
 
 
 def _may_be_deferred(history: VllmRun, request: VllmRequestHistory) -> bool:
@@ -317,6 +344,8 @@ def _blocks_needed(history: VllmRun, step: Step, request: VllmRequestHistory, to
 
 def _must_fit(history: VllmRun, step: Step, request: VllmRequestHistory, remaining: int) -> int:
     """Return an upper bound on the number of tokens that need free blocks."""
+    if _would_be_parked(history, request):
+        return speculation.slots(history.config, request.num_tokens)
     ahead = speculation.lookahead(history.config) or may_pad(history)
     if history.config["reserve_full_isl"] and not ahead:
         return request.num_tokens
