@@ -18,7 +18,7 @@ from ...properties.checking.translation import with_fixed
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import PROGRESS
 from ...properties.search.state import NO_END
-from ...properties.search.workloads import workloads
+from ...properties.search.workloads import number_of_runs, workloads
 from ...properties.shrinking.shrink import until
 from ...spec.catalogue import Rule
 from ..console import interrupts
@@ -72,7 +72,7 @@ def replay_workloads(
         *(options.system, options.revision, shape, scales_of(options.system).scales[within]),
         fixed,
         seed=options.seed,
-        number=options.profile.workloads,
+        number=number_of_runs(options.system, shape, options.profile.workloads),
     )
     # Later failures of a run are most likely consequences of the first, so stop there. The budget
     # ends a run that makes no progress. Without it, some 100,000 steps could pass until ALL-R06 is

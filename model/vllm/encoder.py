@@ -139,7 +139,8 @@ def room(config: VllmConfig, so_far: Fit, kept: set[Segment]) -> EncoderPlan | N
     """Return the plan with room for the `kept` outputs and for those that the request needs, or
     None if there is too little room.
 
-    Outputs that no request needs are dropped, the least recently used first (V1-R34).
+    If there is too little room, outputs that no request needs are dropped, the least recently used
+    first (V1-R34, V1-R94).
     """
     sequence, outputs = so_far.sequence, so_far.plan.outputs
     kept = kept | {sequence.inputs[place].segment for place in (*sequence.needs, *so_far.inputs)}

@@ -143,6 +143,7 @@ OPERATIONS: Sequence[tuple[Control, ...]] = (
     *(("reset_running_requests",), ("reset_prefix_cache",)),
 )
 FEATURES = "features"  # lists configurations that later runs have in turn, beside the shape's keys
+MORE = "more runs"  # how many runs a gate does in addition to those of its profile
 POOL = 64  # blocks, for a target that names no pool
 SPARE_BLOCKS = (0, 0, 1, -1, 2)  # what a burst that fills the pool leaves
 
@@ -154,6 +155,12 @@ def shapes_of(system: str) -> list[str]:
 
 def _workloads_of(system: str) -> Mapping[str, Mapping[str, Sequence[Any]]]:
     return getattr(generators_of(system), "WORKLOADS", {})
+
+
+def number_of_runs(system: str, shape: str, number: int) -> int:
+    """Return how many runs a gate does if its profile has `number` of them for each shape."""
+    more: Any = _workloads_of(system)[shape].get(MORE, 0)
+    return number + int(more)
 
 
 def workloads(
@@ -180,7 +187,7 @@ def workloads(
     features = keys.get(FEATURES, [{}])
     for run in range(number):
         draw = Random(f"{system} {shape} {seed} {run}")
-        choices = {key: values for key, values in keys.items() if key != FEATURES}
+        choices = {key: values for key, values in keys.items() if key not in (FEATURES, MORE)}
         if run:
             choices |= {key: [value] for key, value in features[(run - 1) % len(features)].items()}
         else:

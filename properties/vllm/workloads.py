@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..search.workloads import FEATURES
+from ..search.workloads import FEATURES, MORE
 
 # The published sizes; pools that run out, and pools that do not.
 _PUBLISHED: dict[str, Sequence[Any]] = {
@@ -16,8 +16,18 @@ _ADAPTERS: dict[str, Any] = {
     "max_loras": 2,
     "cache_partitions": True,
     "enable_prefix_caching": True,
+    "policy": "fcfs",  # by priority, documents leave open which request is next
 }
-WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
+# Requests that wait for something of their own while the pool is scarce.
+_LOADS = {"kv_connector": True, "num_blocks": 9, "max_num_seqs": 16, "max_num_batched_tokens": 512}
+_IN_SCARCE: Sequence[dict[str, Any]] = (
+    _LOADS | {"policy": "fcfs"},
+    _ADAPTERS
+    | {"max_loras": 1, "max_num_seqs": 3, "async_scheduling": False, "num_speculative_tokens": 0},
+    {"structured_outputs": True, "policy": "priority", "num_blocks": 9, "max_num_seqs": 16},
+    _LOADS | {"policy": "priority"},
+)
+WORKLOADS: Mapping[str, Mapping[str, Any]] = {
     "crowd": _PUBLISHED
     | {"max_model_len": (512,), "num_blocks": (1000, None), "watermark": (0.6, 0.0)},
     "packed": {
@@ -27,7 +37,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         FEATURES: (
             *({}, {"kv_connector": True}, {"kv_groups": _GROUPS}, _ADAPTERS),
             *({"num_speculative_tokens": 3}, {"kv_connector": True}),
-            _ADAPTERS | {"max_loras": 1},
+            _ADAPTERS | {"max_loras": 1, "max_num_seqs": 3},
         ),
     },
     "long": {
@@ -49,6 +59,8 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         **{"num_blocks": (9, 16, 40), "policy": ("fcfs", "priority")},
         **{"long_prefill_token_threshold": (0, 24), "watermark": (0.0, 0.1)},
         **{"num_speculative_tokens": (0, 3), "async_scheduling": (False, False, True)},
+        FEATURES: (*_IN_SCARCE, *7 * ({},)),
+        MORE: len(_IN_SCARCE),
     },
     "brim": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (40, 64)},
     "wide": {
@@ -77,8 +89,16 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
 
 
 def more_fields(config: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
-    """Return the adapters of requests, and for how many steps the blocks of an ended request may be
-    sent."""
-    adapters = {"lora": (None, "one", "two", "three")} if config.get("max_loras") else {}
-    sent = {"send_steps": (None, None, 0, 5, 40)} if config.get("kv_connector") else {}
-    return {**adapters, **sent}
+    """Return the adapters of requests, how many of their tokens a connector loads and for how many
+    steps, and for how many steps the blocks of an ended request may be sent."""
+    fields: dict[str, Sequence[Any]] = {}
+    if config.get("max_loras"):
+        fields["lora"] = (None, "one", "two", "three")
+    if config.get("kv_connector"):
+        block, whole = config["block_size"], config["max_model_len"]
+        fields["send_steps"] = (None, None, 0, 5, 40)
+        # Most loads bring a part of the prompt, whose rest needs blocks of its own.
+        fields |= {"external_tokens": (0, block, 2 * block, whole), "load_steps": (0, 1, 9)}
+    if config.get("structured_outputs"):
+        fields["grammar_steps"] = (0, 0, 2, 9)
+    return fields

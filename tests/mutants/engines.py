@@ -24,7 +24,7 @@ from schedproof.properties.checking.replay import replay
 from schedproof.properties.rules.registry import LOCKSTEP, NEVER_CRASHES, applies
 from schedproof.properties.search.run import run_search
 from schedproof.properties.search.state import Search, SearchOptions
-from schedproof.properties.search.workloads import workloads
+from schedproof.properties.search.workloads import number_of_runs, workloads
 from schedproof.properties.shrinking.shrink import shrink
 from schedproof.solver.exploration.exploration import Exploration, ExploreOptions
 from schedproof.solver.systems import explored_systems
@@ -131,7 +131,7 @@ def by_workloads(fault: Fault, target: Any) -> Answer:
     drawn = workloads(
         *(fault.system, fault.revision, fault.workload, scale, {}),
         seed=0,
-        number=PROFILES["ci"].workloads,
+        number=number_of_runs(fault.system, fault.workload, PROFILES["ci"].workloads),
     )
     rules, number = rules_for(fault, alone=False), 0
     for number, scenario in enumerate(drawn, start=1):

@@ -146,6 +146,10 @@ def test_blocks_that_a_parked_request_lacks_are_asked_for_although_others_join()
     assert broken("vllm", "V1-R21", "v_promises.json", does) == ({"V1-R21"}, set())
 
 
+def test_an_encoder_output_is_kept_while_there_is_room():
+    assert broken("vllm", "V1-R94", "v_outputs.json") == ({"V1-R94"}, set())
+
+
 def test_a_block_held_ahead_of_need_is_named():
     found = broken("spyre", "SPY-R02", "extra_block.json", "holds a block before it is needed")
     assert found == ({"SPY-R02"}, set())

@@ -14,7 +14,17 @@ from ..history.encoder import Input, are_whole, at, encodes
 from ..history.request_history import VllmRequestHistory
 from ..history.run import VllmRun, encoded, outputs_after, state_of
 from .budget import scheduled
-from .decision import admitted, behind, computed_after, encoder_takes, kept, preempted, threshold
+from .decision import (
+    admitted,
+    behind,
+    computed_after,
+    encoder_takes,
+    kept,
+    preempted,
+    ran_before,
+    slots,
+    threshold,
+)
 
 
 def output_missing(history: VllmRun, step: Step) -> str | None:
@@ -127,6 +137,43 @@ def dropped_beside_one_in_the_middle(history: VllmRun, step: Step) -> bool:
     return bool(step.encoder_dropped) and any(True for _ in _in_the_middle(history, step))
 
 
+def dropped_needlessly(history: VllmRun, step: Step) -> str | None:
+    """An output is dropped only if there is no room for another one (V1-R94)."""
+    if not some_drop_is_judged(history, step):
+        return None
+    sizes = state_of(history).outputs
+    dropped = {name: sizes[name] for name in step.encoder_dropped or () if name in sizes}
+    tokens = sum(outputs_after(history, step).values())
+    room = history.config["encoder_cache_size"]
+    # Which output was dropped last is unknown. Until then, there must have been too little room.
+    if not dropped or tokens + max(dropped.values()) > room:
+        return None
+    return (
+        f"the outputs of {', '.join(dropped)} are dropped, although the cache has room for "
+        f"{room} tokens and needs {tokens + max(dropped.values())}"
+    )
+
+
+def some_drop_is_judged(history: VllmRun, step: Step) -> bool:
+    if not step.encoder_dropped or history.events:
+        return False
+    return not any(_may_be_tried_in_vain(history, step, r) for r in history.live.values())
+
+
+def _may_be_tried_in_vain(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
+    """Return whether outputs may have been dropped for a request that then got no tokens, for
+    example because there were too few blocks."""
+    if not request.inputs or (
+        request.id in step.scheduled and request.id not in (step.preempted or ())
+    ):
+        return False
+    ran = ran_before(history)
+    if request not in ran and (history.pause or len(ran) >= slots(history)):
+        return False
+    outputs = outputs_after(history, step)
+    return any(image.name not in outputs for image in request.inputs)
+
+
 def input_is_split(history: VllmRun, step: Step) -> str | None:
     """A step computes all tokens of an input or none, unless the input is longer than the threshold
     (V1-R91)."""
@@ -198,4 +245,5 @@ PREDICATES = {
     "V1-R91": Predicate(input_is_split, an_input_waits, only_with=are_whole),
     "V1-R33": Predicate(stops_needlessly, some_request_stops, only_with=encodes),
     "V1-R34": Predicate(dropped_while_read, dropped_beside_one_in_the_middle, only_with=encodes),
+    "V1-R94": Predicate(dropped_needlessly, some_drop_is_judged, only_with=encodes),
 }
