@@ -63,12 +63,12 @@ def obligations(block: int | None) -> list[Obligation]:
             )
             for name, code in counted.items()
         ),
-        *(lemma for name in counted for lemma in _between_steps(size, name)),
+        *(lemma for name in counted for lemma in between_steps(size, name)),
     ]
 
 
-def _between_steps(block: int, name: str) -> list[Obligation]:
-    """Return the lemmas on what may happen between two chunks of a request, besides a step."""
+def between_steps(block: int, name: str) -> list[Obligation]:
+    """Return the lemmas on what may happen between two steps of a revision."""
     step = StepConfiguration(REVISIONS[name], block=block, chunk=CHUNK_BLOCKS * block)
     found = {
         "spyre.scheduler.arrive": arrival_waits_uncomputed(step, 1),

@@ -142,14 +142,17 @@ _LENGTH = RuleProof(
     (
         f"{_BLOCKS}, in {_CHUNKS_OF}",
         "the constraint is checked with up to two decoding requests, also within a step of "
-        "`sound`, in which another one may wait; the tkv is that of two",
+        "`sound`, in which another one may wait",
+        "a step reports its tkv with up to two requests that decode or are paused, one that waits "
+        "or prefills, and one that waits behind it, whatever the step decides",
         "no request grows beyond prompt + max_tokens - 1 tokens (SPY-R07's lemmas)",
         "blocks have at least 3 tokens, and max_model_len is longer than two blocks",
         _OTHERS,
         "for a request that is alone, the volumetric checks are those of `symbolic_admission`, not "
         "the code, and without `document_figure` and `rounded`, which no release uses",
     ),
-    "which tkv a step reports, and how release 2.1.2 answers a request that is alone",
+    "which tkv a prefill step reports, as long as it is within max_model_len, and how release "
+    "2.1.2 answers a request that is alone",
     combine(length_lemmas.obligations, constraint_lemmas.obligations),
     {
         "max_model_len is not whole blocks: two requests are accepted, and exceed it": lambda: (

@@ -56,20 +56,33 @@ def any_constraints(run: SymbolicRun, revision: Revision) -> Iterator[Revision]:
         )
 
 
-def in_company(run: SymbolicRun, revision: Revision, request: Sequence, *, starts: bool) -> State:
-    """Return a state with a request that waits or prefills, beside another one that decodes or, if
-    the revision pauses requests, is paused. Another one may wait behind it."""
+def in_company(
+    run: SymbolicRun,
+    revision: Revision,
+    request: Sequence,
+    *,
+    starts: bool,
+    beside: tuple[Sequence, ...] = (),
+) -> State:
+    """Return a state with a request that waits or prefills. Beside it, each of the others, by
+    default one, decodes, is paused if the revision pauses requests, or has left. Another one may
+    wait behind the request."""
     tokens = {field: z3.Int(f"{field} beside") for field in ("max_tokens", "output_len")}
-    other = make_request(run, "1", computed=1, generated=1, blocks=(1,), **tokens)
+    if not beside:
+        beside = (make_request(run, "1", computed=1, generated=1, blocks=(1,), **tokens),)
     behind = make_request(run, "2") if run.answer(z3.Bool("another waits")) else None
-    decodes = (other,) if run.answer(z3.Bool("another decodes")) else ()
-    pauses = not decodes and "paused" in revision.shows and run.answer(z3.Bool("another pauses"))
-    at_front = not starts and bool(decodes) and run.answer(z3.Bool("at the front"))
+    decoding, paused = list[Sequence](), list[Sequence]()
+    for other in beside:
+        if run.answer(z3.Bool(f"{other.id} decodes")):
+            decoding.append(other)
+        elif "paused" in revision.shows and run.answer(z3.Bool(f"{other.id} is paused")):
+            paused.append(other)
+    at_front = not starts and bool(decoding) and run.answer(z3.Bool("at the front"))
     prefills = () if starts else (request,)
     return State(
         waiting=(*((request,) if starts else ()), *((behind,) if behind else ())),
-        running=(*prefills, *decodes) if at_front else (*decodes, *prefills),
-        paused=(other,) if pauses else (),
+        running=(*prefills, *decoding) if at_front else (*decoding, *prefills),
+        paused=tuple(paused),
         **any_rest(run),
     )
 

@@ -36,7 +36,12 @@ PAUSES = "    state = pause_and_resume(config, state)\n"
 MAY = "    if state.paused or must_interleave(config, state):\n"
 COMPUTED = "    after = after_forward(state, waiting, running, True, tkv, pool)\n"
 NO_POOL = "    if free is None:\n"
+DECODED_TKV = "    tkv = documented.max_tkv(lengths, block)\n"
+CHUNK_TKV = "    return batch_tkv(config, running)\n\n\ndef batch"
+LAST_TKV = "    return base + max((prompt - 1) % block_size, (tkv - 1) % block_size) + 1\n"
+SHOWN_TKV = '        "tkv": computed.tkv or None,\n'
 LEAVES = "    for request in leaving:\n        state = state._replace(running=without(state.running"
+WITHIN = "step_keeps_tkv_within_model_length"
 FAULTS = {
     "two requests that wait alone never start": (
         "SPY-R53",
@@ -170,6 +175,37 @@ FAULTS = {
         "spyre/documented.py",
         ASKED,
         ASKED.replace("if not", "if config.num_blocks is None and not"),
+    ),
+    "a decode step reports a token more": (
+        "SPY-R41",
+        {f"{WITHIN}_{name}" for name in ("sound", "2.1.2", "2.5.2")},
+        "spyre/forward.py",
+        DECODED_TKV,
+        DECODED_TKV.replace("lengths", "[length + 1 for length in lengths]"),
+    ),
+    "a chunk reports the padded prompt": (
+        "SPY-R41",
+        {f"{WITHIN}_sound"},
+        "spyre/documented.py",
+        CHUNK_TKV,
+        "    padded = chunk_count(request.prompt, config.chunk_size) * config.chunk_size\n"
+        + CHUNK_TKV.replace(
+            "batch_tkv(config, running)", "max(batch_tkv(config, running), padded)"
+        ),
+    ),
+    "a last chunk reports a block more beside the tkv of a batch": (
+        "SPY-R41",
+        {f"{WITHIN}_2.1.2"},
+        "spyre/release_2_1_2.py",
+        LAST_TKV,
+        LAST_TKV.replace("+ 1", "+ (block_size if tkv > prompt else 0) + 1"),
+    ),
+    "with aborts to report, the tkv of a step is a block more": (
+        "SPY-R41",
+        {"decision_keeps_tkv_2.5.2"},
+        "spyre/scheduler.py",
+        SHOWN_TKV,
+        SHOWN_TKV.replace("or None", "+ config.block_size * bool(finished) or None"),
     ),
     "with few slots, promises are not asked for": (
         "SPY-R50",
