@@ -329,8 +329,8 @@ class ShadowCache:
         return entries
 
     def _copied_unseen(self, step: Step, number: int) -> list[Entry]:
-        """Return what block `number` may contain if the step makes it a copy of a block whose
-        content was never shown: any of the unseen tokens."""
+        """If the step makes block `number` a copy of a block whose content was never shown, return
+        what the copy may contain: any of the unseen tokens."""
         copies = step.sent.copies if step.sent is not None else ()
         if any(copy == number and block not in self.holds for block, copy in copies):
             return [entry for _, entry in self.unseen]
