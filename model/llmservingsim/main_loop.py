@@ -1,5 +1,5 @@
-"""The simulator's main loop around the scheduler. It has a router, which holds requests back until
-they are due, a clock, an end of the simulation, and a second instance, which decodes.
+"""The simulator's main loop around the scheduler. It has a clock, a router that holds requests back
+until they are due, and a second instance that decodes. It also ends the simulation.
 
 Source: continuous-batching page, "Where the scheduler stops" and "What the scheduler hands back".
 """

@@ -337,8 +337,8 @@ class ShadowCache:
         return entries
 
     def _copied_unseen(self, step: Step, number: int) -> list[Entry]:
-        """Return what block `number` may contain if the step makes it a copy of a block whose
-        content was never shown: any of the unseen tokens."""
+        """If the step makes block `number` a copy of a block whose content was never shown, return
+        what the copy may contain: any of the unseen tokens."""
         if any(copy == number and block not in self.holds for block, copy in _copies(step)):
             return [entry for _, entry in self.unseen]
         return []

@@ -101,8 +101,8 @@ def lost_in(history: RunHistory[Any], step: Step, kept: Kept, but: str = "") -> 
 
 
 def _certain(history: RunHistory[Any], step: Step) -> Set[int]:
-    """Return the blocks that certainly have no new owner that the step does not show. Requests hold
-    them both before and after the step, or held them until they left."""
+    """Return the blocks that no request can have received without the step showing it. Requests
+    hold these blocks both before and after the step, or held them until they left."""
     before, now = (
         {block for tables in shown.values() for table in tables for block in table}
         for shown in (tables_of(history.last), tables_of(step))

@@ -74,8 +74,8 @@ def kept_out_of_the_window(history: VllmRun, step: Step) -> str | None:
 def first_read_in_flight(
     history: VllmRun, request: VllmRequestHistory, number: int, first: int
 ) -> int:
-    """Return the first block that is read, either by the current step, which reads from block
-    `first` on, or by a step in flight."""
+    """Return the first block that the current step or a step in flight reads. The current step
+    reads the blocks from `first` on."""
     if not request.begun:
         return first
     return first_block_read(history.config, further(history.config)[number], request.settled)
