@@ -11,6 +11,7 @@ from ...model.faults import TargetFault
 from ...model.observation import FIELDS
 from ...model.target import Reply, Target
 from ..console.option_checks import check_file, check_not_input
+from ..files.disk import open_pipe
 from ..files.scenario_file import FileError
 from .trace_file import REFUSAL_KEYS, REPLY_KEYS
 
@@ -38,7 +39,7 @@ def record_target(target: Target, trace: Path | None) -> Iterator[Target]:
         yield target
         return
     try:
-        with open(trace, "wb") as file:
+        with open(open_pipe(trace) if trace.is_fifo() else trace, "wb") as file:
             if trace.suffix == ".gz":
                 with gzip.GzipFile(fileobj=file, mode="wb", mtime=0) as packed:
                     yield Recorder(target, packed)

@@ -3,11 +3,13 @@
 import gzip
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
 
-from schedproof.gate.files.scenario_file import write_scenario
+from schedproof.gate.files import disk
+from schedproof.gate.files.scenario_file import FileError, write_scenario
 from schedproof.gate.traces.recorder import Recorder, record_target
 from schedproof.model.faults import TargetFault, TargetHung
 from schedproof.model.target import ModelTarget
@@ -129,6 +131,17 @@ def test_a_trace_that_cannot_be_written_is_one_line(run, words, message):
     path = str(write_scenario(scenario(), Path("s"), "R"))
     result = run("replay", path, *words)
     assert (result.code, result.out, result.err) == (2, "", f"schedproof: {message}\n")
+
+
+@pytest.mark.parametrize("name", ["p", "p.gz"])
+def test_a_pipe_that_nobody_reads_is_an_error(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(disk, "READER_LIMIT", 0.1)
+    os.mkfifo(tmp_path / name)
+    with (
+        pytest.raises(FileError, match=f"{name}: cannot be written to .nobody reads this pipe."),
+        record_target(ModelTarget(), tmp_path / name),
+    ):
+        pass
 
 
 def test_a_scenario_is_never_recorded_over(run):
