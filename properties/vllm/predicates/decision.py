@@ -366,20 +366,23 @@ def encoder_takes(history: VllmRun, step: Step, image: encoder.Input) -> bool:
     """Return whether the encoder certainly has budget and room for one more input in this step,
     whatever the order of the inputs.
 
-    The outputs for all inputs of requests that are running now, or were running when the step was
-    decided, count as needed. The result is False if the work of the encoder is not shown, or if the
-    step has no room for all tokens of an input.
+    The outputs for the inputs of requests that are running now, or were running when the step was
+    decided, count as needed, unless all tokens of the input are computed. With decisions in flight
+    or drafts, these count too. The result is False if the work of the encoder is not shown, or if
+    the step has no room for all tokens of an input.
     """
     if step.encoder_inputs is None or step.encoder_dropped is None:
         return False
     if encoder.are_whole(history.config):
         return False
     spent = sum(new.tokens for _, new in encoded(history, step))
+    at_once = in_flight.depth(history.config) == 1 and not speculation.drafts(history.config)
     may_be_needed = {
         other.name
         for request in history.live.values()
         if request.started or request.id in step.scheduled
         for other in request.inputs
+        if not at_once or other.start + other.tokens > request.computed
     }
     kept = sum(
         tokens for name, tokens in outputs_after(history, step).items() if name in may_be_needed
