@@ -72,7 +72,7 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         "num_blocks": (8192, 512),
     },
     "joiners": {
-        **{"chunk_size": (512,), "max_num_seqs": (32,), "max_model_len": (512, 2048)},
+        **{"chunk_size": (512,), "max_num_seqs": (48,), "max_model_len": (512, 2048)},
         **{"max_batch_tkv": (131_072,), "prefix_caching": (True,), "num_blocks": (256, 512)},
     },
 }
