@@ -117,6 +117,11 @@ def test_a_request_must_be_admitted_although_another_was_aborted_before_the_step
     assert broken("nano_vllm", "NAN-R10", "nano_abort.json", does) == ({"NAN-R10"}, set())
 
 
+def test_generated_tokens_must_be_found_in_every_group():
+    found = broken("vllm", "V1-R93", "v_groups_output.json", "generated tokens are not cached")
+    assert found == ({"V1-R93"}, set())
+
+
 def test_in_spyre_generated_tokens_must_be_found_although_their_request_has_ended():
     does = "does not find generated tokens once their request has ended"
     assert broken("spyre", "SPY-R63", "spyre_output.json", does) == ({"SPY-R63"}, set())

@@ -1,4 +1,6 @@
-"""The full blocks of prompts that are still in the pool, in every group of the KV cache.
+"""The full blocks that are still in the pool, in every group of the KV cache.
+
+Those of generated tokens count if no decision is in flight and there are no drafts.
 
 A block keeps its content until it is handed out again. A client sees this, because the block then
 appears in a block table without being a hit. A request may receive blocks that the step does not
@@ -129,10 +131,18 @@ def after(history: RunHistory[Any], step: Step, kept: Kept) -> Kept:
     return {block: content for block, content in kept.items() if content not in lost} | filled
 
 
+def keep_output(history: RunHistory[Any]) -> bool:
+    """Return whether blocks of generated tokens are certain to be found. In flight, such a token is
+    not known yet, and a draft may be wrong."""
+    config, features = history.config, history.features
+    plain = features.depth(config) == 1 and not speculation.drafts(config)
+    return plain and not groups.has_mamba(config) and features.caches_output(history.revision)
+
+
 def _filled(history: RunHistory[Any], step: Step) -> Iterator[tuple[int, tuple[int, Content]]]:
-    """Yield the blocks that the step fills with tokens of prompts, each with its group and its
-    content."""
-    config, shown = history.config, tables_of(step)
+    """Yield the blocks that the step fills with tokens that are certain to be found, each with its
+    group and its content."""
+    config, shown, outputs = history.config, tables_of(step), keep_output(history)
     for name, tokens in step.scheduled.items():
         request, tables = history.live.get(name), shown.get(name, ())
         leaves = name in (step.finished or {}) or name in (step.preempted or ())
@@ -142,7 +152,7 @@ def _filled(history: RunHistory[Any], step: Step) -> Iterator[tuple[int, tuple[i
         if hit is None:
             continue
         start = request.computed + hit
-        end = min(start + tokens, request.prompt)
+        end = min(start + tokens, request.num_tokens if outputs else request.prompt)
         for number, (group, table) in enumerate(zip(every_group(config), tables, strict=False)):
             for place in _places(config, group, start, end):
                 if place < len(table) and table[place] != NULL_BLOCK:

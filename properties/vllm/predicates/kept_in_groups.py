@@ -58,7 +58,10 @@ def kept_for(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
     beyond = unit * speculation.read_ahead(history.config)
     lost = kept_in_groups.lost_in(history, step, kept, but=request.id)
     known = {content for content in kept.values() if content not in lost}
-    most = (min(request.prompt, request.num_tokens - 1) - beyond) // unit * unit
+    most = request.num_tokens - 1
+    if not kept_in_groups.keep_output(history):
+        most = min(most, request.prompt)
+    most = (most - beyond) // unit * unit
     ends = range(most, 0, -unit)
     return next((end for end in ends if _is_kept(history, known, request, end, beyond)), 0)
 

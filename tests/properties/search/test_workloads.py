@@ -12,7 +12,7 @@ from schedproof.model.spyre import blocks, volumetric
 from schedproof.model.target import ModelTarget
 from schedproof.model.vllm import kv_cache, scheduler
 from schedproof.properties.checking.replay import replay
-from schedproof.properties.search.workloads import SHAPES, shapes_of, workloads
+from schedproof.properties.search.workloads import SHAPES, number_of_runs, shapes_of, workloads
 from schedproof.spec.catalogue import load
 from schedproof.spec.systems import SYSTEMS
 
@@ -190,6 +190,16 @@ def test_groups_adapters_and_blocks_that_are_sent_occur_in_pools_that_run_out():
     steps = [request.send_steps or 0 for run in packed for request in run.requests]
     assert max(steps) > 20
     assert len({request.lora for run in packed for request in run.requests}) > 3
+
+
+def test_in_every_gate_requests_wait_for_something_else_than_blocks_in_a_scarce_pool():
+    drawn = runs("vllm", "scarce", number_of_runs("vllm", "scarce", 1))
+    keys = {key for run in drawn for key, value in run.config.items() if value}
+    assert {"kv_connector", "max_loras", "structured_outputs"} <= keys
+    [loads] = [run for run in drawn if run.config.get("kv_connector")][:1]
+    together = []
+    replay(ModelTarget(), loads, [], lambda _, step: together.append(len(step.parked)))
+    assert max(together) > 2
 
 
 @pytest.mark.parametrize("system", [system for system in SYSTEMS if "brim" in shapes_of(system)])
