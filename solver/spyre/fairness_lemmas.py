@@ -26,6 +26,7 @@ from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from ..smt.passed_on import must_be
 from ..smt.terms import all_of, any_of, boolean
+from .code_lemmas import between_steps
 from .pausing_lemmas import FairnessRank
 from .pausing_lemmas import before as ahead
 from .surroundings import BLOCK, any_constraints, any_switches, make_request
@@ -64,6 +65,7 @@ def obligations(block: int | None = None) -> list[Obligation]:
         ),
         *(code_starts_newcomer_behind_paused(size, 1, paused, SHORT) for paused in (0, 1)),
         code_keeps_lone_request(size),
+        *between_steps(size, "2.5.2"),
     ]
 
 

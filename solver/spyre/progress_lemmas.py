@@ -44,8 +44,9 @@ from ..smt.execution import SymbolicRun, bare, holds_on, paths
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation, lemma
 from ..smt.terms import boolean, integer
+from . import step_lemmas
 from .admission_lemmas import BLOCK, request
-from .step_lemmas import abort_only_removes, arrival_waits_uncomputed
+from .code_lemmas import between_steps
 from .symbolic_admission import length
 from .symbolic_state import StepConfiguration, SymbolicConfig, any_rest
 
@@ -56,8 +57,12 @@ def obligations(block: int | None = BLOCK, revision: Revision = SOUND) -> list[O
     step = StepConfiguration(revision, block=BLOCK, chunk=CHUNK)
     return [
         *(make(revision) for make in LEMMAS),
-        replace(arrival_waits_uncomputed(step, 1), code=("spyre.scheduler.arrive",)),
-        replace(abort_only_removes(step, 1), code=("spyre.scheduler.abort",)),
+        *between_steps(BLOCK, revision.name),
+        *(
+            replace(lemma, code=("spyre.model.SpyreModel.step", "spyre.scheduler.step"))
+            for lemma in step_lemmas.obligations(step, (0, 1))
+            if lemma.name.startswith("one_request_prefills")
+        ),
     ]
 
 
