@@ -411,9 +411,9 @@ def _before(decision: Decided, name: str, other: str) -> Any:
     name="completion_leaves_next_token_{policy}_{running}_{waiting}",
 )
 def completion_leaves_next_token(policy: str, running: int, waiting: int, more: int) -> list[Any]:
-    """Claim that a whole step counts the tokens that it computes, at most its budget, emits tokens
-    only for requests whose known tokens are all computed, keeps the order of the queues, and leaves
-    blocks only to running requests.
+    """Claim that a whole step decides about the given state, counts the tokens that it computes, at
+    most its budget, emits tokens only for requests whose known tokens are all computed, keeps the
+    order of the queues, and leaves blocks only to running requests.
 
     Also claim that a request that continues has a token left to compute. The first request may be
     aborted within the step. With `more` set to 1, this is the lemma's guard, a variant that must
@@ -421,17 +421,23 @@ def completion_leaves_next_token(policy: str, running: int, waiting: int, more: 
     """
 
     def whole(run: SymbolicRun, config: Any, state: Any) -> Any:
-        plans = []
+        plans, given = [], list[Any]()
 
-        def carry_out(config: Any, state: Any, plan: Any, *others: Any) -> Any:
+        def carry_out(config: Any, of: Any, plan: Any, *others: Any) -> Any:
             plans.append(plan)
-            return unchanged(config, state, plan, *others)
+            given.append(of)
+            return unchanged(config, of, plan, *others)
+
+        def schedule(config: Any, of: Any, *others: Any, **options: Any) -> Any:
+            given.append(of)
+            return decides(config, of, *others, **options)
 
         def observe(_: Any, after: Any, kind: Any, plan: Any, emitted: Any, finished: Any) -> Any:
             return {"emitted": emitted, "finished": finished, "blocks": {}}
 
-        unchanged = completion.carry_out
+        unchanged, decides = completion.carry_out, scheduler.schedule
         with (
+            stubs(scheduler, schedule=schedule),
             stubs(completion, carry_out=carry_out, observe=observe, kind_of=lambda _: ""),
             stubs(worker, add_message=lambda config, state, plan, after, seen: (after, seen)),
         ):
@@ -456,15 +462,16 @@ def completion_leaves_next_token(policy: str, running: int, waiting: int, more: 
             [plain_id(request.id) for request in queue]
             for queue in (plan.running, after.running, plan.waiting, after.waiting)
         ]
-        return computed, {plain_id(name) for name in seen["finished"]}, queues, after.pool
+        same = len(given) == 2 and all(of is state for of in given)
+        return computed, {plain_id(name) for name in seen["finished"]}, queues, after.pool, same
 
     decision = run_decision(policy, running, waiting, whole)
 
     def right(result: Any) -> Any:
-        computed, finished, (ran, runs, waited, waits), holders = result
+        computed, finished, (ran, runs, waited, waits), holders, same = result
         spent = z3.Sum([z3.IntVal(0), *(share for _, share, *_ in computed)])
         claims = [spent <= decision.budget]
-        kept = runs == [name for name in ran if name in runs]
+        kept = same and runs == [name for name in ran if name in runs]
         kept = kept and waits == [name for name in waited if name in waits]
         kept = kept and holders == {*runs} and {*runs, *waits, *finished} >= {*ran, *waited}
         claims.append(z3.BoolVal(kept))

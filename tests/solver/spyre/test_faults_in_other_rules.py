@@ -50,6 +50,8 @@ JOINS = "        return scheduler.arrive(state, Sequence.of(request))\n"
 DOOR = "        if longest > self.config.max_model_len:\n"
 BEGINS = "made: State = self.state(pool=Pool(self.config.num_blocks))\n"
 STEPS = "        return scheduler.step(self.config, self.revision, state, abort_inside)\n"
+AGES = "request._replace(paused_steps=request.paused_steps + 1)"
+SERVES = "    state, decision = revision.decide(config, revision, state)\n"
 LEAVES = "    for request in leaving:\n        state = state._replace(running=without(state.running"
 COVERED = "step_keeps_promises_covered"
 WITHIN = "step_keeps_tkv_within_model_length"
@@ -257,6 +259,28 @@ FAULTS = {
         STEPS,
         "        line = state.waiting\n        if len([*line]) > 1:\n"
         "            state = state._replace(waiting=(*line[1:], *line[:1]))\n" + STEPS,
+    ),
+    "of two requests that end together, one stays": (
+        "SPY-R53",
+        {"decode_step_brings_end_nearer"},
+        "spyre/scheduler.py",
+        ENDS,
+        ENDS.replace(":\n", " and not leaving:\n"),
+    ),
+    "a paused request with a hit does not age": (
+        "SPY-R51",
+        {"step_keeps_fair_order_1_1"},
+        "spyre/release_2_5_2.py",
+        AGES,
+        AGES.replace("+ 1", "+ (0 if request.prefix_hit > 0 else 1)"),
+    ),
+    "a step forgets for how long requests have been paused": (
+        "SPY-R51",
+        {"step_keeps_fair_order_0_2"},
+        "spyre/scheduler.py",
+        SERVES,
+        "    paused = tuple([request._replace(paused_steps=1) for request in state.paused])\n"
+        "    state = state._replace(paused=paused)\n" + SERVES,
     ),
     "with few slots, promises are not asked for": (
         "SPY-R50",

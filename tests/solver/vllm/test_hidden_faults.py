@@ -435,6 +435,15 @@ MOVES_UP = "            place -= plan.running.index(victim) < place\n"
             Edit(SCHEDULER, "len(plan.running) >= slots", "len(plan.running) > slots"),
         ),
         (
+            "V1CP-R12",
+            "completion_leaves_next_token_fcfs_0_2",
+            before(
+                "        if self.config.has_sessions:\n            return sessions.step",
+                "        state = state._replace(waiting=state.waiting[1:] + state.waiting[:1])\n",
+                MODEL_OF,
+            ),
+        ),
+        (
             "V1CP-R32",
             "run_begins_empty",
             Edit(
@@ -466,7 +475,13 @@ MOVES_UP = "            place -= plan.running.index(victim) < place\n"
     ids=[
         *("a request runs twice", "a victim keeps what it computed", "a victim ends the round"),
         *("of equals, the first is a victim", "blocks of two that end together"),
-        *("an abort within a step", "a block that is not full", "a slot too many", "a small pool"),
+        *(
+            "an abort within a step",
+            "a block that is not full",
+            "a slot too many",
+            "a line that turns",
+            "a small pool",
+        ),
         *("a spare block with prefix caching", "a block is lost when one is published"),
     ],
 )
