@@ -19,8 +19,9 @@ import z3
 
 from ...model.spyre import blocks as pool_of
 from ...model.spyre import documented, scheduler
-from ...model.spyre.model import REVISIONS
+from ...model.spyre.model import REVISIONS, SpyreModel
 from ...model.spyre.state import Sequence, State
+from ..smt.beginning import run_begins_empty
 from ..smt.execution import SymbolicLength, SymbolicRun, bare, holds_on, paths, stubs
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
@@ -68,9 +69,14 @@ def obligations(block: int | None) -> list[Obligation]:
 
 
 def between_steps(block: int, name: str) -> list[Obligation]:
-    """Return the lemmas on what may happen between two steps of a revision."""
-    step = StepConfiguration(REVISIONS[name], block=block, chunk=CHUNK_BLOCKS * block)
+    """Return the lemmas on the beginning of a run of a revision, and on what may happen between two
+    steps."""
+    revision = REVISIONS[name]
+    step = StepConfiguration(revision, block=block, chunk=CHUNK_BLOCKS * block)
     found = {
+        "systems.ReferenceModel.initial": run_begins_empty(
+            lambda run, _: SpyreModel(any_switches(run, block), revision)
+        ),
         "spyre.scheduler.arrive": arrival_waits_uncomputed(step, 1),
         "spyre.scheduler.abort": abort_only_removes(step, 1),
     }
@@ -237,7 +243,7 @@ def step_runs_planned_chunk(block: int, name: str, more: int) -> list[Any]:
             stubs(scheduler, observe=lambda *seen: observed.append(seen)),
             any_constraints(run, revision) as constrained,
         ):
-            after, _ = scheduler.step(config, constrained, state, inside)
+            after, _ = SpyreModel(config, constrained).step(state, inside)
         [(*_, computed, _, _)] = observed
         if "0" not in computed.scheduled:
             queues = [*after.waiting, *after.running, *after.paused]

@@ -138,7 +138,7 @@ def max_tkv_is_as_in_lemmas(block: int, more: int) -> list[Any]:
 
 @lemma(
     "The check on arrival accepts exactly the requests that fit in the model's length, the limit "
-    "and the pool, if it is bounded.",
+    "and the pool, if it is bounded (every revision).",
     "spyre.model.SpyreModel.refusal",
 )
 def door_refuses_what_lemmas_assume(block: int, more: int) -> list[Any]:
@@ -152,14 +152,19 @@ def door_refuses_what_lemmas_assume(block: int, more: int) -> list[Any]:
         limits = {"max_model_len": run.number(longest), "max_batch_tkv": run.number(limit)}
         config = any_switches(run, block, **limits)
         request: Any = SimpleNamespace(prompt_len=run.number(prompt), max_tokens=run.number(tokens))
-        return SpyreModel(config, SOUND).refusal(request) is None
+        models = [SpyreModel(config, revision) for revision in REVISIONS.values()]
+        return [model.refusal(request) is None for model in models]
 
     computed = prompt + tokens - 1
     held = blocks(numbers, Lengths(block, None), computed)
     passes = z3.And(
         computed + more <= longest, computed <= limit, z3.Or(z3.Not(bounded), held <= pool)
     )
-    return holds_on(numbers, paths(numbers, code), lambda let_in: passes == let_in)
+
+    def accepts(answers: list[bool]) -> Any:
+        return z3.And([passes == let_in for let_in in answers])
+
+    return holds_on(numbers, paths(numbers, code), accepts)
 
 
 @lemma(

@@ -17,18 +17,17 @@ import z3
 
 from ...model.spyre import blocks as pool_of
 from ...model.spyre import documented, release_2_5_2, scheduler
-from ...model.spyre.config import SpyreConfig
-from ...model.spyre.model import REVISIONS
-from ...model.spyre.revision import Revision
+from ...model.spyre.model import REVISIONS, SpyreModel
 from ...model.spyre.state import Sequence, State
 from ..smt.execution import SymbolicRun, holds_on, paths, stubs
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from ..smt.passed_on import must_be
-from ..smt.terms import all_of, any_of, boolean
+from ..smt.terms import all_of, any_of, boolean, integer
+from .code_lemmas import between_steps
 from .pausing_lemmas import FairnessRank
 from .pausing_lemmas import before as ahead
-from .surroundings import BLOCK, any_constraints, any_switches, make_request
+from .surroundings import BLOCK, any_constraints, any_switches, make_request, same_pool
 from .symbolic_admission import length
 from .symbolic_state import any_rest
 
@@ -64,6 +63,7 @@ def obligations(block: int | None = None) -> list[Obligation]:
         ),
         *(code_starts_newcomer_behind_paused(size, 1, paused, SHORT) for paused in (0, 1)),
         code_keeps_lone_request(size),
+        *between_steps(size, "2.5.2"),
     ]
 
 
@@ -134,12 +134,13 @@ def step_keeps_fair_order(
                 output_len=generated[n] + ends[n],
                 computed=1,
                 blocks=(1,),
+                **any_hit(str(n)),
             )
             for n in range(count)
         )
         ongoing = make_request(run, "ongoing", prompt=rest + 1, computed=1)
         prefills, decodes = run.answer(z3.Bool("prefills")), requests[:decoding]
-        asked = Asked()
+        asked, observed = Asked(), list[Any]()
         waits = make_request(run, "waits") if run.answer(z3.Bool("another waits")) else None
         state = State(
             waiting=(waits,) if waits else (),
@@ -155,10 +156,12 @@ def step_keeps_fair_order(
                 pool_of,
                 prefix_hit=lambda *_: (),
                 hold=lambda config, number, covered, pool: (number, pool),
+                release=same_pool,
             ),
+            stubs(scheduler, observe=lambda *given: observed.append(given)),
         ):
-            settled, decision = revision.decide(config, revision, state)
-            after, _ = _run_without_blocks(config, revision, settled, decision)
+            after, _ = SpyreModel(config, revision).step(state)
+            [(*_, decision, _, _, _)] = observed
             if decision.kind == "prefill":
                 return _stay(requests, after)
             before = [request.id for request in release_2_5_2.fairness_order(config, state)]
@@ -202,14 +205,9 @@ def _stay(requests: tuple[Sequence, ...], after: State) -> bool:
     return len(kept) == len(requests) and all(map(is_, kept, requests))
 
 
-def _run_without_blocks(
-    config: SpyreConfig, revision: Revision, state: State, decision: Any
-) -> Any:
-    """Run `scheduler.compute` and `complete` for a step, but ignore blocks."""
-    state, computed = scheduler.compute(config, revision, state, decision)
-    with stubs(pool_of, release=lambda config, revision, state, request: state.pool):
-        after, _, finished = scheduler.complete(config, revision, state, computed)
-    return after, finished
+def any_hit(name: str) -> dict[str, Any]:
+    """Return any hit of a request, and any number of blocks that it has published."""
+    return {field: integer(f"{field} of {name}") for field in ("prefix_hit", "published")}
 
 
 @lemma(
@@ -244,6 +242,7 @@ def code_starts_newcomer_behind_paused(
                 paused_steps=0 if n < running else steps[n],
                 generated=generated[n],
                 max_tokens=generated[n] + 1,
+                **any_hit(str(n)),
             )._replace(computed=1)
             for n in range(count)
         )

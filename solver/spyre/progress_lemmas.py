@@ -44,8 +44,9 @@ from ..smt.execution import SymbolicRun, bare, holds_on, paths
 from ..smt.numbers import Numbers, negated
 from ..smt.obligation import Obligation, lemma
 from ..smt.terms import boolean, integer
+from . import step_lemmas
 from .admission_lemmas import BLOCK, request
-from .step_lemmas import abort_only_removes, arrival_waits_uncomputed
+from .code_lemmas import between_steps
 from .symbolic_admission import length
 from .symbolic_state import StepConfiguration, SymbolicConfig, any_rest
 
@@ -56,8 +57,12 @@ def obligations(block: int | None = BLOCK, revision: Revision = SOUND) -> list[O
     step = StepConfiguration(revision, block=BLOCK, chunk=CHUNK)
     return [
         *(make(revision) for make in LEMMAS),
-        replace(arrival_waits_uncomputed(step, 1), code=("spyre.scheduler.arrive",)),
-        replace(abort_only_removes(step, 1), code=("spyre.scheduler.abort",)),
+        *between_steps(BLOCK, revision.name),
+        *(
+            replace(lemma, code=("spyre.model.SpyreModel.step", "spyre.scheduler.step"))
+            for lemma in step_lemmas.obligations(step, (0, 1))
+            if lemma.name.startswith("one_request_prefills")
+        ),
     ]
 
 
@@ -217,33 +222,41 @@ def only_first_in_line_starts(revision: Revision, second: int) -> list[Any]:
 )
 def decode_step_brings_end_nearer(revision: Revision, more: int) -> list[Any]:
     """Claim that completing a decode step (`scheduler.complete`) brings the end of its request
-    nearer."""
+    nearer, for each of two that decode."""
     numbers = Numbers()
-    left, wanted, before = (length(numbers, name) for name in ("left", "wanted", "generated"))
-    numbers.facts += [before < wanted, wanted <= before + left]
+    names = ("left", "wanted", "generated")
+    requests = [[length(numbers, name) for name in names] for _ in range(2)]
+    for left, wanted, before in requests:
+        numbers.facts += [before < wanted, wanted <= before + left]
 
     def code(run: SymbolicRun) -> Any:
         config = _config(run, numbers, [])
-        decoding = request(
-            0,
-            computed=9,
-            generated=run.number(before),
-            max_tokens=run.number(before + left),
-            output_len=run.number(wanted),
+        decoding = tuple(
+            request(
+                number,
+                computed=9,
+                generated=run.number(before),
+                max_tokens=run.number(before + left),
+                output_len=run.number(wanted),
+            )
+            for number, (left, wanted, before) in enumerate(requests)
         )
-        computed = Forward({"0": 1}, {}, {}, 9)
-        state = State(running=(decoding,), **any_rest(run))
+        computed = Forward({"0": 1, "1": 1}, {}, {}, 9)
+        state = State(running=decoding, **any_rest(run))
         after, _, _ = scheduler.complete(config, revision, state, computed)
         return [
-            (bare(member.remaining), bare(member.generated), bare(member.output_len))
+            (
+                int(member.id),
+                *map(bare, (member.remaining, member.generated, member.output_len)),
+            )
             for member in after.running
         ]
 
     def fewer(members: list[Any]) -> Any:
         return z3.And(
             [
-                z3.And(after >= 1, after <= left - 1 - more, made < ends)
-                for after, made, ends in members
+                z3.And(after >= 1, after <= requests[at][0] - 1 - more, made < ends)
+                for at, after, made, ends in members
             ]
         )
 

@@ -11,19 +11,20 @@ from typing import Any, NamedTuple
 
 import z3
 
-from ...model import allocator
 from ...model.errors import ReleaseEnded
-from ...model.pool import Pool, free_blocks
+from ...model.pool import free_blocks
 from ...model.spyre import blocks as pool_of
 from ...model.spyre import documented, release_2_5_2, scheduler
 from ...model.spyre.forward import Forward
-from ...model.spyre.model import REVISIONS
+from ...model.spyre.model import REVISIONS, SpyreModel
 from ...model.spyre.state import Sequence, State
 from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubs
 from ..smt.loops import body_of
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
-from ..smt.terms import boolean
+from ..smt.pools import SAME, any_pool
+from ..smt.terms import boolean, integer
+from .code_lemmas import between_steps
 from .constraint_lemmas import door_refuses_what_lemmas_assume
 from .surroundings import BLOCK, any_switches, make_request
 from .symbolic_admission import Lengths, blocks, length
@@ -72,6 +73,7 @@ def obligations(block: int | None = None) -> list[Obligation]:
         shortage = shortage_of_blocks_ends_search(size, name)
         lemmas.append(replace(shortage, code=(chooses[name],)))
         lemmas.append(requests_that_end_together_keep_promises_covered(size, name))
+        lemmas += between_steps(size, name)
     return lemmas
 
 
@@ -105,7 +107,15 @@ class Holder(NamedTuple):
         return blocks(numbers, Lengths(block, None), self.prompt + self.tokens - 1 + last_token)
 
     def of(self, run: SymbolicRun, name: str, given: tuple[int, ...]) -> Sequence:
-        decodes = z3.If(self.computed >= self.prompt, self.computed - self.prompt + 1, 0)
+        """Return the request with the given blocks, any of which may be published. It may have had
+        any hit, and have been paused for any number of steps."""
+        others = {}
+        if given:
+            fields = ("published", "prefix_hit", "paused_steps")
+            others = {field: integer(f"{field} of {name}") for field in fields}
+            published = run.number(others["published"])
+            found = (n for n in range(len(given)) if published <= n)
+            others["published"] = next(found, len(given))
         return make_request(
             run,
             name,
@@ -113,8 +123,10 @@ class Holder(NamedTuple):
             max_tokens=self.tokens,
             output_len=self.ends,
             computed=self.computed,
-            generated=decodes,
+            generated=z3.If(self.computed >= self.prompt, self.computed - self.prompt + 1, 0),
+            content=SAME,
             blocks=given,
+            **others,
         )
 
 
@@ -198,17 +210,13 @@ def step_keeps_promises_covered(block: int, name: str, kind: str, more: int) -> 
     )
     numbers.facts.append(promised <= free + more)
     numbers.facts += [request.need(numbers, block, last_token) >= 1 for request in known]
-    hit = {"admits_shared": (1,), "admits_idle": (9,)}.get(kind, ())
     numbers.facts.append(boolean("pool is bounded"))
-    if hit:
-        numbers.facts.append(boolean("prefix caching"))
-        # The block of its last token is never a hit.
-        numbers.facts += [holders["1"].prompt > block, free >= (kind == "admits_idle")]
+    if kind in ("admits_shared", "admits_idle"):
+        numbers.facts += [boolean("prefix caching"), free >= (kind == "admits_idle")]
 
     def code(run: SymbolicRun) -> Any:
         config = any_switches(run, block, FEW_BLOCKS)
-        idle = tuple((block, None) for block in hit) if kind == "admits_idle" else ()
-        size = run.number(free - len(idle) + 1)
+        found = {"admits_shared": {"shared": (1,)}, "admits_idle": {"idle": (9,)}}.get(kind, {})
         holding = tuple(
             request.of(run, n, (int(n) + 1,)) for n, request in holders.items() if request.held
         )
@@ -220,18 +228,16 @@ def step_keeps_promises_covered(block: int, name: str, kind: str, more: int) -> 
             waiting=waiting,
             running=() if paused else holding,
             paused=holding if paused else (),
-            pool=Pool(size, (), 2, idle),
+            pool=any_pool(run, free, block, held=1, **found),
             **any_rest(run) | {"lost_blocks": run.number(others)},
         )
         try:
             with (
-                stubs(pool_of, prefix_hit=lambda *_: hit),
-                stubs(allocator, publish_full=lambda pool, request, *_: (request, pool)),
                 stubs(release_2_5_2, fits_limit=lambda *_: run.answer(z3.Bool("fits"))),
                 stubs(documented, written=_nothing),
                 stubs(scheduler, observe=_nothing),
             ):
-                after, _ = scheduler.step(config, revision, state)
+                after, _ = SpyreModel(config, revision).step(state)
         except ReleaseEnded:
             return None
         return _after(state, after)
@@ -288,7 +294,7 @@ def code_keeps_promises_covered_at_abort(block: int, name: str, more: int) -> li
         state = State(
             running=tuple(request for n, request in known.items() if n not in paused),
             paused=tuple(request for n, request in known.items() if n in paused),
-            pool=Pool(run.number(free + 3), (), 4),
+            pool=any_pool(run, free, block, held=3),
             **any_rest(run) | {"lost_blocks": run.number(others)},
         )
         within = run.answer(inside)
@@ -363,7 +369,7 @@ def requests_that_end_together_keep_promises_covered(block: int, name: str, more
     def code(run: SymbolicRun) -> Any:
         state = State(
             running=(holders["0"].of(run, "0", (1, 2)), holders["1"].of(run, "1", (1, 3))),
-            pool=Pool(run.number(free + 3), (), 4),
+            pool=any_pool(run, free, block, held=3),
             **any_rest(run) | {"lost_blocks": run.number(others)},
         )
         computed = Forward({"0": 1, "1": 1}, {}, {}, 1)

@@ -172,14 +172,14 @@ _RESERVATION = RuleProof(
     (
         f"{_BLOCKS}, in chunks of two blocks, with one request, with one that joins another, or "
         "with two that share a block and may end together; before the step or the abort, a request "
-        "holds at most two blocks, and its prompt fills at most four more; a hit finds one; on "
-        "2.5.2, a request that decodes may also be paused",
+        "holds at most two blocks, and its prompt fills at most four more; a hit finds one; two "
+        "other free blocks may have its content; on 2.5.2, a request that decodes may be paused",
         "requests that decode together take their new blocks one after the other",
         "no other constraint refuses a request; a refused request is promised nothing",
-        f"{_OTHERS}; no two free blocks have the same content",
-        "no lemma runs the code that publishes blocks",
+        _OTHERS,
     ),
-    "which blocks a hit finds, and under which content they are published (ALL-R09)",
+    "which blocks a hit finds if it can find several, and under which content blocks are published "
+    "(ALL-R09)",
     combine(reservation_lemmas.obligations, promise_lemmas.obligations),
     {
         "a request that fills the pool is never admitted (SPY-R38, model 2.5.2)": lambda: (
@@ -200,7 +200,7 @@ _PAUSING = RuleProof(
         "any batch may or may not fit the limit, but a request that is alone does",
         f"{_OTHERS}; no step runs out of blocks",
     ),
-    "aborts, arrivals and the code of the limit",
+    "the code of the limit for two or more requests",
     combine(pausing_lemmas.obligations, fairness_lemmas.obligations),
     {
         "one-token requests overtake a paused one (SPY-P01, SPY-R52, 2.5.2)": lambda: (
@@ -240,7 +240,7 @@ _PROGRESS = RuleProof(
         "all that wait",
         _OTHERS,
     ),
-    "prefix caching, a bounded pool, and how a step computes its chunk or decodes",
+    "prefix caching, a bounded pool, and how a step computes its chunk",
     progress_lemmas.obligations,
     {
         "a request is refused for volume, and overtaken (ALL-R05, 2.5.2, pausing off)": (

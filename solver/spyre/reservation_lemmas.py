@@ -24,7 +24,7 @@ Publishing and pausing do not change which blocks are held. A hit lowers the num
 by exactly `idle`, and a request that leaves raises it by the blocks that no other request holds.
 All of this follows from rule ALL-R09, which exploration checks. The lemmas about the code
 (`promise_lemmas`) claim this rule for the requests with which they run. On 2.5.2, these requests
-may be paused. The function that publishes blocks is not run.
+may be paused.
 
 About admission when nothing is held or promised:
 

@@ -1,5 +1,5 @@
-"""Arrivals and aborts between two steps, with a few requests of any length, as in
-`decision_lemmas`, and the blocks that a request gives back."""
+"""The beginning of a run, arrivals and aborts between two steps, with a few requests of any length,
+as in `decision_lemmas`, and the blocks that a request gives back."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -13,6 +13,7 @@ from ...model.scenario import Request
 from ...model.vllm import kv_cache
 from ...model.vllm.model import VllmModel
 from ...model.vllm.state import Sequence, State
+from ..smt.beginning import run_begins_empty
 from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubs
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
@@ -25,6 +26,7 @@ QUEUES = ((0, 0), (1, 1), (0, 2), (2, 0))  # the numbers of running and of waiti
 
 
 def keeps_order() -> Iterator[Obligation]:
+    yield run_begins_empty(lambda run, numbers: VllmModel(Settings(numbers).config(run)))
     for policy, size in product(POLICIES, QUEUES):
         yield arrival_joins_queue(policy, *size)
         yield abort_removes_only(policy, *size)

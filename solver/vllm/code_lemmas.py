@@ -10,8 +10,9 @@ wrong change to the scheduler makes one of them fail:
   or held.
 - `step_keeps_budget_...`, `decision_keeps_first_...`, `completion_leaves_next_token_...`: about a
   whole decision and a whole step (`decision_lemmas`).
-- `arrival_joins_queue_...`, `abort_removes_only_...`, `blocks_given_back_are_free_N`: about
-  arrivals and aborts between two steps, and N blocks that a request gives back (`arrival_lemmas`).
+- `run_begins_empty`, `arrival_joins_queue_...`, `abort_removes_only_...`,
+  `blocks_given_back_are_free_N`: about the beginning of a run, arrivals and aborts between two
+  steps, and N blocks that a request gives back (`arrival_lemmas`).
 - `code_admits_first_in_line_N`: about a whole decision in which no request runs and N wait, with
   the model's own admission.
 - `hit_leaves_last_token_N`, `hit_looks_up_each_block`: a prefix hit consists of whole blocks
@@ -19,7 +20,7 @@ wrong change to the scheduler makes one of them fail:
   number of known tokens.
 
 Drafts, steps in flight, connectors, encoders, additional KV groups and control events are switched
-off. Every other setting has the value that the lemma needs, or may have any value.
+off. Every other setting may have any value, unless the lemma needs a certain one.
 """
 
 from collections.abc import Iterator
@@ -30,14 +31,15 @@ from typing import Any
 import z3
 
 from ...model import pool as blocks_of_pool
-from ...model.pool import NOTHING_CACHED, Content, Pool, cached_blocks, free_blocks
+from ...model.pool import Pool, cached_blocks, free_blocks
 from ...model.vllm import kv_cache, scheduler
 from ...model.vllm.model import VllmModel
 from ...model.vllm.state import Sequence
 from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubs
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
-from ..smt.passed_on import Name, plain_id
+from ..smt.passed_on import plain_id
+from ..smt.pools import LONGEST, SAME, any_pool
 from . import symbols
 from .arrival_lemmas import gives_back, keeps_order
 from .decision_lemmas import (
@@ -49,11 +51,10 @@ from .decision_lemmas import (
     make_state,
     step_keeps_budget,
 )
-from .symbols import Held, Settings, blocks, some
+from .symbols import Settings, blocks, some
 
 BLOCK = 16  # tokens, unless the lemmas are about any size
 FEW = 3  # blocks; the code hands them out one by one
-CONTENT: Content = (("p", BLOCK),)  # of a cached block
 
 
 def budget(block: int | None) -> list[Obligation]:
@@ -100,6 +101,12 @@ def progress(block: int | None) -> list[Obligation]:
         *_admits_if_none_run(block),
         *grows,
     ]
+
+
+def knobs(block: int | None) -> list[Obligation]:
+    few = [size for size in SIZES if sum(size) <= 2]
+    shares = in_decisions(step_keeps_budget, few)
+    return [*never_preempted(block), *shares, *whole_steps(), *keeps_order(), *gives_back()]
 
 
 def never_preempted(block: int | None) -> list[Obligation]:
@@ -173,10 +180,9 @@ def any_request(run: SymbolicRun, prompt: Any, own: Any) -> Sequence:
     have any value, as long as they belong to no feature."""
     names = ("max_tokens", "output_len", "priority", "arrival")
     others: Any = {name: run.number(z3.Int(name)) for name in names}
-    content: Any = Held(run.number(z3.Int("content")))
     length: Any = run.number(prompt)
     generated: Any = run.number(own)
-    return Sequence(Name("0"), length, content=content, generated=generated, **others)
+    return Sequence("0", length, content=SAME, generated=generated, **others)
 
 
 @lemma(
@@ -199,28 +205,20 @@ def admission_decides_as_in_lemmas(block: int, hit: int, idle: int, more: int) -
     known, tokens = some(numbers, "known", 1), some(numbers, "tokens", 1)
     own = numbers.fresh("own", 0, known - 1)
     free, reserve = some(numbers, "free", idle), some(numbers, "reserve")
-    whole, runs = z3.Bool("whole"), z3.Bool("runs")
+    whole, runs, settings = z3.Bool("whole"), z3.Bool("runs"), Settings(numbers)
     covered = hit * block + tokens
     numbers.facts += [covered <= known, covered <= FEW * block]
 
     def code(run: SymbolicRun) -> Any:
-        config: Any = SimpleNamespace(
+        config = settings.config(
+            run,
             block_size=block,
-            lookahead=0,
             max_model_len=run.number(known),
             reserve_full_isl=run.truth(whole),
             watermark_blocks=run.number(reserve),
-            enable_prefix_caching=False,
-            more_groups=(),
-            has_own_pools=False,
-            caches_states=False,
         )
         hits = tuple(range(100, 100 + hit))
-        tail = [(number, CONTENT if number == hits[0] else None) for number in hits[:idle]]
-        if run.answer(z3.And(z3.Bool("two others hold the same"), free >= idle + 2)):
-            tail += [(300, CONTENT), (301, CONTENT)]
-        cached = {CONTENT: tuple(number for number, content in tail if content)}
-        pool = Pool(run.number(free - len(tail)), (), 1, tuple(tail), cached)
+        pool = any_pool(run, free, block, idle=hits[:idle], shared=hits[:1] if not idle else ())
         request = any_request(run, known - own, own)
         share = run.number(tokens)
         beside = run.answer(runs)
@@ -263,23 +261,16 @@ def growth_decides_as_in_lemmas(block: int, held: int, more: int) -> list[Any]:
     numbers.facts += [computed > (held - 1) * block, computed <= held * block]
     numbers.facts.append(computed + tokens <= (held + FEW) * block)
     known, own = some(numbers, "known", 1), some(numbers, "own")
+    settings, published = Settings(numbers), numbers.fresh("published", 0, held)
 
     def code(run: SymbolicRun) -> Any:
-        config: Any = SimpleNamespace(
-            block_size=block,
-            lookahead=0,
-            max_model_len=10**6,
-            enable_prefix_caching=False,
-            more_groups=(),
-            has_own_pools=False,
-            caches_states=False,
-        )
-        pool = Pool(run.number(free), (), 1, (), NOTHING_CACHED)
-        names = ("prefix_hit", "published")
+        config = settings.config(run, block_size=block, max_model_len=LONGEST)
+        pool = any_pool(run, free, block)
         request = any_request(run, known, own)._replace(
             computed=run.number(computed),
+            prefix_hit=run.number(z3.Int("prefix_hit")),
             blocks=tuple(range(100, 100 + held)),
-            **{name: run.number(z3.Int(name)) for name in names},
+            published=index(run.number(published)),
         )
         grown = kv_cache.grow(config, pool, request, run.number(tokens))
         if grown is None:

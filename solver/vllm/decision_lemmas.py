@@ -24,6 +24,8 @@ from ..smt.passed_on import Name, must_be, plain_id
 from . import symbols
 from .symbols import Held, Reported, Settings, some
 
+# In a pool after blocks were freed with other holders than the requests that have blocks.
+WRONGLY_FREED = "wrongly freed"
 PREEMPTION = "vllm.scheduler.preempt"
 STEP = (
     "vllm.scheduler.schedule",
@@ -90,12 +92,17 @@ class Symbolic(NamedTuple):
 def make_requests(
     numbers: Numbers, policy: Any, running: int, waiting: int, *later: Any
 ) -> list[Symbolic]:
-    """Return this many running and waiting requests, in the order of their arrival. The queue is
-    sorted. `later` contains the arrivals of requests that are still to come."""
+    """Return this many running and waiting requests, in the order of their arrival, except that by
+    priority, the running ones may have arrived in any order. The queue is sorted. `later` contains
+    the arrivals of requests that are still to come."""
     requests = [Symbolic.make(numbers, n, runs=n < running) for n in range(running + waiting)]
     arrivals = [*(request.arrival for request in requests), *later]
-    numbers.facts += [first < second for first, second in pairwise(arrivals)]
+    # By priority, the running requests may have been admitted in any order.
+    in_order = running if policy == "priority" else 0
+    numbers.facts += [first < second for first, second in pairwise(arrivals[in_order:])]
     if policy == "priority":
+        numbers.facts += [arrival < other for arrival in arrivals[:running] for other in later]
+        numbers.facts.append(z3.Distinct(arrivals))
         line = pairwise(requests[running:])
         numbers.facts += [ahead.priority <= behind.priority for ahead, behind in line]
     return requests
@@ -141,6 +148,10 @@ class Result(NamedTuple):
         asks_rightly: whether the pool is always asked about a request of the state, admission is
             told the request's hit and whether another request runs, and each preemption follows a
             refusal of blocks.
+        gave_up: whether the last request that was preempted had itself found no blocks, so that the
+            decision ended.
+        uncomputed: the computed, hit and published numbers of each waiting request that holds no
+            block.
     """
 
     scheduled: dict[str, Any]
@@ -152,6 +163,8 @@ class Result(NamedTuple):
     turns: dict[str, Any]
     asked_for: dict[str, Any]
     asks_rightly: bool
+    gave_up: bool
+    uncomputed: list[tuple[Any, Any, Any]]
 
 
 def run_decision(policy: Any, running: int, waiting: int, whole: Any = None) -> Decided:
@@ -176,14 +189,11 @@ def run_decision(policy: Any, running: int, waiting: int, whole: Any = None) -> 
 
     def code(run: SymbolicRun) -> Any:
         config = settings.config(run, policy=policy)
-        # By priority, the running requests may have been admitted in any order.
         in_run = [request.of(run, n) for n, request in enumerate(requests)]
-        if policy == "priority":
-            in_run[:running] = in_run[:running][::-1]
         questions: list[int] = []
         shares: dict[str, Any] = {}
         turns: dict[str, Any] = {}
-        rightly, refused = list[bool](), list[str]()
+        rightly, refused, gave_up = list[bool](), list[str](), list[bool]()
         hits: dict[str, tuple[int, ...]] = {}
 
         def says(what: str, fact: Any = True) -> bool:
@@ -219,11 +229,16 @@ def run_decision(policy: Any, running: int, waiting: int, whole: Any = None) -> 
             joined = request._replace(computed=(found and run.number(block)) or 0)
             return joined, pool | {plain_id(request.id)}
 
-        def free(_: Any, pool: Any, victim: Any, *__: Any) -> Any:
+        def free(given: Any, pool: Any, victim: Any, holders: Any) -> Any:
+            must_be(given, config)
+            name = plain_id(victim.id)
+            if {plain_id(holder.id) for holder in holders} | {name} != pool | {name}:
+                return pool | {WRONGLY_FREED}
             shares.pop(victim.id, None)
             rightly.append(bool(refused))  # one victim for each refusal
+            gave_up.append(refused == [name])
             refused.clear()
-            return pool - {plain_id(victim.id)}
+            return pool - {name}
 
         def clamp(given: Any, uncomputed: Any, left: Any) -> Any:
             must_be(given, config)
@@ -251,12 +266,16 @@ def run_decision(policy: Any, running: int, waiting: int, whole: Any = None) -> 
                 {plain_id(name): block * len(hit) for name, hit in hits.items()},
                 {plain_id(name): turn for name, turn in turns.items()},
                 {plain_id(name): share for name, share in shares.items()},
-                all(rightly),
+                all(rightly) and WRONGLY_FREED not in plan.pool,
+                gave_up[-1:] == [True],
+                [
+                    (bare(request.computed), bare(request.prefix_hit), bare(request.published))
+                    for request in plan.waiting
+                    if type(request.blocks) is tuple and not request.blocks
+                ],
             )
 
     ran = [str(n) for n in range(running)]
-    if policy == "priority":
-        ran.reverse()
     taken = list(paths(numbers, code))
     return Decided(numbers, requests, ran, budget, threshold, slots, chunks, taken)
 
@@ -280,6 +299,7 @@ def in_decisions(
 )
 def step_keeps_budget(policy: str, running: int, waiting: int, more: int) -> list[Any]:
     decision = run_decision(policy, running, waiting)
+    names = [str(number) for number in range(running + waiting)]
 
     def keeps(plan: Result) -> Any:
         spent = z3.Sum([z3.IntVal(0), *plan.scheduled.values()])
@@ -297,10 +317,13 @@ def step_keeps_budget(policy: str, running: int, waiting: int, more: int) -> lis
         claims.append(z3.BoolVal(plan.scheduled.keys() <= {*plan.running}))
         claims.append(z3.BoolVal(plan.scheduled.keys() == plan.asked_for.keys()))
         claims.append(z3.BoolVal(plan.asks_rightly))
+        once = sorted([*plan.running, *plan.waiting]) == names
+        claims.append(z3.BoolVal(once and len(plan.uncomputed) == len(plan.waiting)))
+        claims += [number == 0 for numbers in plan.uncomputed for number in numbers]
         for name in {*plan.running} - plan.scheduled.keys():
             # It was running before, and the decision ended before its turn: the budget was used up,
-            # or a request was preempted.
-            ended = z3.Or(plan.left == 0, z3.BoolVal(bool(plan.preempted)))
+            # or a request found no blocks.
+            ended = z3.Or(plan.left == 0, z3.BoolVal(plan.gave_up))
             claims.append(z3.And(z3.BoolVal(name in decision.ran), ended))
         return z3.And(claims)
 
@@ -388,9 +411,9 @@ def _before(decision: Decided, name: str, other: str) -> Any:
     name="completion_leaves_next_token_{policy}_{running}_{waiting}",
 )
 def completion_leaves_next_token(policy: str, running: int, waiting: int, more: int) -> list[Any]:
-    """Claim that a whole step counts the tokens that it computes, at most its budget, emits tokens
-    only for requests whose known tokens are all computed, keeps the order of the queues, and leaves
-    blocks only to running requests.
+    """Claim that a whole step decides about the given state, counts the tokens that it computes, at
+    most its budget, emits tokens only for requests whose known tokens are all computed, keeps the
+    order of the queues, and leaves blocks only to running requests.
 
     Also claim that a request that continues has a token left to compute. The first request may be
     aborted within the step. With `more` set to 1, this is the lemma's guard, a variant that must
@@ -398,17 +421,23 @@ def completion_leaves_next_token(policy: str, running: int, waiting: int, more: 
     """
 
     def whole(run: SymbolicRun, config: Any, state: Any) -> Any:
-        plans = []
+        plans, given = [], list[Any]()
 
-        def carry_out(config: Any, state: Any, plan: Any, *others: Any) -> Any:
+        def carry_out(config: Any, of: Any, plan: Any, *others: Any) -> Any:
             plans.append(plan)
-            return unchanged(config, state, plan, *others)
+            given.append(of)
+            return unchanged(config, of, plan, *others)
+
+        def schedule(config: Any, of: Any, *others: Any, **options: Any) -> Any:
+            given.append(of)
+            return decides(config, of, *others, **options)
 
         def observe(_: Any, after: Any, kind: Any, plan: Any, emitted: Any, finished: Any) -> Any:
             return {"emitted": emitted, "finished": finished, "blocks": {}}
 
-        unchanged = completion.carry_out
+        unchanged, decides = completion.carry_out, scheduler.schedule
         with (
+            stubs(scheduler, schedule=schedule),
             stubs(completion, carry_out=carry_out, observe=observe, kind_of=lambda _: ""),
             stubs(worker, add_message=lambda config, state, plan, after, seen: (after, seen)),
         ):
@@ -433,15 +462,16 @@ def completion_leaves_next_token(policy: str, running: int, waiting: int, more: 
             [plain_id(request.id) for request in queue]
             for queue in (plan.running, after.running, plan.waiting, after.waiting)
         ]
-        return computed, {plain_id(name) for name in seen["finished"]}, queues, after.pool
+        same = len(given) == 2 and all(of is state for of in given)
+        return computed, {plain_id(name) for name in seen["finished"]}, queues, after.pool, same
 
     decision = run_decision(policy, running, waiting, whole)
 
     def right(result: Any) -> Any:
-        computed, finished, (ran, runs, waited, waits), holders = result
+        computed, finished, (ran, runs, waited, waits), holders, same = result
         spent = z3.Sum([z3.IntVal(0), *(share for _, share, *_ in computed)])
         claims = [spent <= decision.budget]
-        kept = runs == [name for name in ran if name in runs]
+        kept = same and runs == [name for name in ran if name in runs]
         kept = kept and waits == [name for name in waited if name in waits]
         kept = kept and holders == {*runs} and {*runs, *waits, *finished} >= {*ran, *waited}
         claims.append(z3.BoolVal(kept))

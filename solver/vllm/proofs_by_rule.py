@@ -24,7 +24,7 @@ def never_preempted(block: int | None = None) -> list[Obligation]:
     arithmetic = [
         lemma for lemma in admission_lemmas.obligations(block) if lemma.name in NEVER_PREEMPTED
     ]
-    return arithmetic + code_lemmas.never_preempted(block)
+    return arithmetic + code_lemmas.knobs(block)
 
 
 _SWITCHED_OFF = (
@@ -50,6 +50,7 @@ _ARRIVALS = (
     "a whole step runs with one or two requests, the first of which may be aborted within it, and "
     "so do arrivals and aborts between two steps, with up to two"
 )
+_GIVEN_BACK = "blocks that a request gives back have four tokens, and it has at most three"
 _ROOM = "the pool may refuse any request, unless it is the only one"
 _OWN_ADMISSION = (
     "if no request runs, the model's own admission runs with one or two waiting ones, the first of "
@@ -76,7 +77,7 @@ _ADMISSION = RuleProof(
         *(_SWITCHED_OFF, _GROWS, _JOINS),
         "a decision in which at most one request runs has up to three requests, and a pool that "
         "has room for one that is alone (a block lemma)",
-        _OWN_ADMISSION,
+        *(_OWN_ADMISSION, _ARRIVALS, _GIVEN_BACK),
     ),
     "how many blocks the watermark amounts to, and which blocks a prefix-cache hit finds",
     combine(admission_lemmas.obligations, code_lemmas.admission),
@@ -88,7 +89,7 @@ _PROGRESS = RuleProof(
     (
         *(_SWITCHED_OFF, _LOOPS, _OWN_ADMISSION, _GROWS),
         "a request that is alone has room (V1CP-R19's lemmas)",
-        _ARRIVALS,
+        *(_ARRIVALS, _GIVEN_BACK),
     ),
     "how a step with three or more requests is carried out",
     combine(progress_lemmas.obligations, code_lemmas.progress),
@@ -100,7 +101,9 @@ _KNOBS = RuleProof(
     (
         _SWITCHED_OFF,
         _GROWS,
-        "a request is preempted only if another one, or itself, finds no blocks (V1-R05)",
+        "a decision runs with one or two requests, under both policies, and is assumed to do the "
+        "same for more; each waiting request hits at most one block, of any size",
+        *(_ROOM, _ARRIVALS, _GIVEN_BACK),
         "no request holds more than its own blocks; sharing only helps",
     ),
     "a pool with room for max_num_seqs requests of max_model_len is always large enough",

@@ -40,7 +40,20 @@ DECODED_TKV = "    tkv = documented.max_tkv(lengths, block)\n"
 CHUNK_TKV = "    return batch_tkv(config, running)\n\n\ndef batch"
 LAST_TKV = "    return base + max((prompt - 1) % block_size, (tkv - 1) % block_size) + 1\n"
 SHOWN_TKV = '        "tkv": computed.tkv or None,\n'
+TOUCHES = "    tail = tuple([entry for entry in pool.tail if entry[0] not in reused])\n"
+EVICTS = "    fresh, tail = fresh + never_used, tail[len(evicted) :]\n"
+GIVES = "    return pool._replace(head=nameless + pool.head, tail=pool.tail + named)\n"
+NEEDS = "    return -(-(request.prompt + request.max_tokens - 1) // config.block_size)\n"
+SHARES = "    shared = sum(block in held for block in prefix_hit(config, state, newcomer))\n"
+FILLS = "    return sequence._replace(published=full), pool\n"
+JOINS = "        return scheduler.arrive(state, Sequence.of(request))\n"
+DOOR = "        if longest > self.config.max_model_len:\n"
+BEGINS = "made: State = self.state(pool=Pool(self.config.num_blocks))\n"
+STEPS = "        return scheduler.step(self.config, self.revision, state, abort_inside)\n"
+AGES = "request._replace(paused_steps=request.paused_steps + 1)"
+SERVES = "    state, decision = revision.decide(config, revision, state)\n"
 LEAVES = "    for request in leaving:\n        state = state._replace(running=without(state.running"
+COVERED = "step_keeps_promises_covered"
 WITHIN = "step_keeps_tkv_within_model_length"
 FAULTS = {
     "two requests that wait alone never start": (
@@ -68,7 +81,7 @@ FAULTS = {
     ),
     "requests queue in front": (
         "SPY-R53",
-        {"arrival_waits_uncomputed_1"},
+        {"arrival_waits_uncomputed_1_sound"},
         "spyre/scheduler.py",
         ARRIVES,
         ARRIVES.replace("(*state.waiting, newcomer)", "(newcomer, *state.waiting)"),
@@ -207,6 +220,68 @@ FAULTS = {
         SHOWN_TKV,
         SHOWN_TKV.replace("or None", "+ config.block_size * bool(finished) or None"),
     ),
+    "a request arrives with its prompt rounded up": (
+        "SPY-R41",
+        {f"arrival_waits_uncomputed_1_{name}" for name in ("sound", "2.1.2", "2.5.2")},
+        "spyre/model.py",
+        JOINS,
+        "        new = Sequence.of(request)\n        size = self.config.block_size\n"
+        "        prompt = blocks_for(new.prompt, size) * size\n"
+        + JOINS.replace("Sequence.of(request)", "new._replace(prompt=prompt)"),
+    ),
+    "the check on arrival of 2.5.2 ignores max_model_len": (
+        "SPY-R41",
+        {"door_refuses_what_lemmas_assume"},
+        "spyre/model.py",
+        DOOR,
+        DOOR.replace(":\n", ' and "paused" not in self.revision.shows:\n'),
+    ),
+    "the pool has a block too many": (
+        "SPY-R50",
+        {f"run_begins_empty_{name}" for name in ("sound", "2.5.2")},
+        "systems.py",
+        BEGINS,
+        BEGINS.replace("num_blocks", "num_blocks and self.config.num_blocks + 1"),
+    ),
+    "the line is rotated when a request ends": (
+        "SPY-R53",
+        {"one_request_prefills_1"},
+        "spyre/scheduler.py",
+        EMITTED,
+        EMITTED + "    if leaving:\n"
+        "        waiting = (*state.waiting[1:], *state.waiting[:1])\n"
+        "        state = state._replace(waiting=waiting)\n",
+    ),
+    "a step rotates a line of three": (
+        "SPY-R53",
+        {"one_request_prefills_0"},
+        "spyre/model.py",
+        STEPS,
+        "        line = state.waiting\n        if len([*line]) > 1:\n"
+        "            state = state._replace(waiting=(*line[1:], *line[:1]))\n" + STEPS,
+    ),
+    "of two requests that end together, one stays": (
+        "SPY-R53",
+        {"decode_step_brings_end_nearer"},
+        "spyre/scheduler.py",
+        ENDS,
+        ENDS.replace(":\n", " and not leaving:\n"),
+    ),
+    "a paused request with a hit does not age": (
+        "SPY-R51",
+        {"step_keeps_fair_order_1_1"},
+        "spyre/release_2_5_2.py",
+        AGES,
+        AGES.replace("+ 1", "+ (0 if request.prefix_hit > 0 else 1)"),
+    ),
+    "a step forgets for how long requests have been paused": (
+        "SPY-R51",
+        {"step_keeps_fair_order_0_2"},
+        "spyre/scheduler.py",
+        SERVES,
+        "    paused = tuple([request._replace(paused_steps=1) for request in state.paused])\n"
+        "    state = state._replace(paused=paused)\n" + SERVES,
+    ),
     "with few slots, promises are not asked for": (
         "SPY-R50",
         {"step_keeps_promises_covered_admits_0_sound"},
@@ -282,6 +357,54 @@ FAULTS = {
         "spyre/blocks.py",
         LOSES,
         "    return -1 if inside else 0\n",
+    ),
+    "a hit loses the free blocks with the same content": (
+        "SPY-R50",
+        {f"{COVERED}_admits_idle_sound"},
+        "pool.py",
+        TOUCHES,
+        "    names = {content for block, content in pool.tail if block in reused}\n"
+        + TOUCHES.replace("if entry", "if entry[1] not in names and entry"),
+    ),
+    "handing out a cached block loses the free blocks with the same content": (
+        "SPY-R50",
+        {f"{COVERED}_{kind}_sound" for kind in ("admits_0", "prefills", "decodes")},
+        "pool.py",
+        EVICTS,
+        f"    gone = {{content for _, content in evicted}} - {{None}}\n{EVICTS}"
+        "    tail = tuple([entry for entry in tail if entry[1] not in gone])\n",
+    ),
+    "of blocks with the same content, only one is free after an abort": (
+        "SPY-R50",
+        {f"code_keeps_promises_covered_at_abort_{name}" for name in ("sound", "2.5.2")},
+        "pool.py",
+        GIVES,
+        "    named = tuple({entry[1]: entry for entry in pool.tail + named}.values())\n"
+        + GIVES.replace("pool.tail + ", ""),
+    ),
+    "the promise to a request that has started is smaller by its hit": (
+        "SPY-R50",
+        {f"{COVERED}_admits_0_sound", "code_adds_each_promise_sound"},
+        "spyre/blocks.py",
+        NEEDS,
+        NEEDS.replace("size)", "size) - request.prefix_hit // config.block_size"),
+    ),
+    "the check counts a block that the start does not find": (
+        "SPY-R50",
+        {f"{COVERED}_admits_shared_{name}" for name in ("sound", "2.5.2")},
+        "spyre/blocks.py",
+        SHARES,
+        SHARES.replace(
+            "prefix_hit(config, state, newcomer)",
+            "prefix_hit(config, state, newcomer._replace(prompt=newcomer.prompt + 1))",
+        ),
+    ),
+    "a request loses a block when it is published": (
+        "SPY-R50",
+        {f"{COVERED}_decodes_sound"},
+        "allocator.py",
+        FILLS,
+        FILLS.replace("=full", "=full, blocks=sequence.blocks[:full]"),
     ),
     "with a bounded pool, a chunk is one block": (
         "SPY-R18",

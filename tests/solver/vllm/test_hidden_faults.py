@@ -366,5 +366,124 @@ LEAVES = "            state = (connector.send_or_free if config.loads else free)
         *("an early end", "an abort in the prompt"),
     ],
 )
-def test_a_pool_that_loses_blocks_is_refuted(lemma, fault):
-    assert is_refuted("V1CP-R19", lemma, fault)
+def test_a_pool_that_loses_blocks_is_not_proven(lemma, fault):
+    assert status_of("V1CP-R19", lemma, fault) != "proven"
+
+
+FREES = "            state = (connector.send_or_free if config.loads else free)(config, state"
+REWOUND = "    lost = victim.rewound()._replace(drafted"
+MOVES_UP = "            place -= plan.running.index(victim) < place\n"
+
+
+@pytest.mark.parametrize(
+    ("rule", "lemma", "fault"),
+    [
+        ("V1-R04", "step_keeps_budget_priority_2_0", Edit(SCHEDULER, MOVES_UP, "")),
+        (
+            "V1-R04",
+            "step_keeps_budget_fcfs_2_0",
+            Edit(
+                SCHEDULER, REWOUND, REWOUND.replace("drafted", "computed=victim.computed, drafted")
+            ),
+        ),
+        (
+            "V1-R04",
+            "step_keeps_budget_fcfs_3_0",
+            after(
+                "            plan = preempt(config, plan, victim)\n",
+                "            if place:\n                return plan\n",
+            ),
+        ),
+        (
+            "V1CP-R12",
+            "decision_keeps_first_priority_2_0",
+            Edit(QUEUES, "max(running, key=importance)", "max(running, key=lambda s: s.priority)"),
+        ),
+        (
+            "V1CP-R19",
+            "completion_leaves_next_token_fcfs_2_0",
+            before(
+                FREES,
+                "            left = (*state.leaving, *known.values())\n"
+                "            pool = free(config, state._replace(leaving=left), sequence).pool\n"
+                "            state = state._replace(pool=pool)\n"
+                "            continue\n",
+                COMPLETION,
+            ),
+        ),
+        (
+            "V1CP-R32",
+            "completion_leaves_next_token_fcfs_2_0",
+            Edit(
+                COMPLETION,
+                "        state = abort(config, state, request_id)\n",
+                "        state = abort(config, state, request_id)._replace(pool=state.pool)\n",
+            ),
+        ),
+        (
+            "V1CP-R32",
+            "blocks_given_back_are_free_2",
+            Edit(
+                "allocator.py",
+                "        if block not in held\n",
+                "        if block not in held and number < max(sequence.published, 1)\n",
+            ),
+        ),
+        (
+            "V1CP-R32",
+            "step_keeps_budget_fcfs_1_1",
+            Edit(SCHEDULER, "len(plan.running) >= slots", "len(plan.running) > slots"),
+        ),
+        (
+            "V1CP-R12",
+            "completion_leaves_next_token_fcfs_0_2",
+            before(
+                "        if self.config.has_sessions:\n            return sessions.step",
+                "        state = state._replace(waiting=state.waiting[1:] + state.waiting[:1])\n",
+                MODEL_OF,
+            ),
+        ),
+        (
+            "V1CP-R32",
+            "run_begins_empty",
+            Edit(
+                "systems.py",
+                "pool=Pool(self.config.num_blocks)",
+                "pool=Pool(self.config.num_blocks and self.config.num_blocks - 1)",
+            ),
+        ),
+        (
+            "V1CP-R32",
+            "growth_decides_as_in_lemmas_1",
+            Edit(
+                CACHE,
+                "    if missing > 0 and not fits(pool, missing):\n",
+                "    if missing > 0 and not fits(pool, missing + config.enable_prefix_caching):\n",
+            ),
+        ),
+        (
+            "V1CP-R19",
+            "admission_decides_as_in_lemmas_1_1",
+            Edit(
+                "allocator.py",
+                "    return sequence._replace(published=full), pool\n",
+                "    pool = pool._replace(fresh=pool.fresh + 1)\n"
+                "    return sequence._replace(published=full), pool\n",
+            ),
+        ),
+    ],
+    ids=[
+        *("a request runs twice", "a victim keeps what it computed", "a victim ends the round"),
+        *("of equals, the first is a victim", "blocks of two that end together"),
+        *(
+            "an abort within a step",
+            "a block that is not full",
+            "a slot too many",
+            "a line that turns",
+            "a small pool",
+        ),
+        *("a spare block with prefix caching", "a block is lost when one is published"),
+    ],
+)
+def test_a_fault_in_code_that_other_lemmas_rely_on_is_refuted(rule, lemma, fault):
+    assert is_refuted(rule, lemma, fault)
