@@ -138,6 +138,7 @@ def keep(
         differs=_first_difference(gate, scenario, first),
         others_first=others_first,
         decided=_raising_line(first.rule, outcome.session.details),
+        place=output.unicode_text(first.place),
         only_here=lines,
         nearest=passed,
         own=own,
