@@ -92,10 +92,10 @@ def _findings(console: Console, ledger: Ledger, out: Path) -> tuple[int, int]:
             continue
         broken += not finding.by_adapter
         doubtful += finding.by_adapter
-        path = write_scenario(_with_origin(question, finding), out, finding.rule)
         line = f"{finding.rule} ({where}): {finding.message}"
         word = "ADAPTER" if finding.by_adapter else "BROKEN"
         console.print(f"[red]{word}[/red] {escape(line)}")
+        path = write_scenario(_with_origin(question, finding), out, finding.rule)
         command = ["schedproof", "replay", str(path), "--rule", finding.rule]
         command += [] if question.target == "model" else ["--target", question.target]
         say(console, f"  replay:   {shlex.join(command)}")
