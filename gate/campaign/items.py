@@ -8,7 +8,7 @@ systems, scales and configurations, then the next round with other seeds.
 import hashlib
 from collections.abc import Iterator
 from itertools import count
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -19,9 +19,16 @@ EXAMPLES = {"small": 60, "short": 60, "tight": 30}
 # Later items have up to ten times as many runs. Otherwise a long campaign on many cores would
 # consist of many small messages.
 ROUNDS_OF_ONE_LENGTH, LONGEST = 4, 10
+Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class Kind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class _Row(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+):
+    """A part of a ledger."""
+
+
+class Kind(_Row, frozen=True, kw_only=True):
     """A kind of search. `fixed` gives the configuration keys that never vary and their values;
     `avoid` lists the kinds of configuration that the target refuses."""
 
@@ -32,7 +39,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     avoid: tuple[str, ...] = ()
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Settings(_Row, frozen=True, kw_only=True):
     """Everything that determines a campaign's plan. `code` is a digest of schedproof's code."""
 
     seed: int = 0
@@ -43,7 +50,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     code: str = ""
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Failure(_Row, frozen=True, kw_only=True):
     """A broken rule, with an unshrunk run that breaks it. `by_adapter` tells whether only the
     adapter can be to blame."""
 
@@ -54,7 +61,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     by_adapter: bool = False
 
 
-class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="sample"):
+class Sample(_Row, frozen=True, kw_only=True, tag="sample"):
     """An item that draws `examples` runs of one kind with Hypothesis and judges them by `rules`, or
     by all rules if `rules` is empty."""
 
@@ -65,7 +72,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=
     rules: tuple[str, ...] = ()
 
 
-class Shrinking(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="shrink"):
+class Shrinking(_Row, frozen=True, kw_only=True, tag="shrink"):
     """An item that replays and shrinks a failure. Such items are not planned: they run after the
     samples."""
 
@@ -77,12 +84,12 @@ class Shrinking(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
 Item = Sample | Shrinking
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Result(_Row, frozen=True, kw_only=True):
     """The result of an item. It never depends on where or when the item ran."""
 
-    scenarios: int = 0
-    steps: int = 0
-    exercised: dict[str, int] = {}
+    scenarios: Count = 0
+    steps: Count = 0
+    exercised: dict[str, Count] = {}
     failures: tuple[Failure, ...] = ()
     complete: bool = True
     failed: str = ""

@@ -112,7 +112,7 @@ class Ledger:
             self.findings[name] = next(iter(result.failures), None)
             return
         self.items += 1
-        self.incomplete += not result.complete
+        self.incomplete += bool(result.failed) or not result.complete
         self.scenarios += result.scenarios
         self.steps += result.steps
         self.seconds += done.seconds

@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from ...model.scenario import Scenario
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE
-from ..console.output import plural, say
+from ..console.output import one_line, plural, say
 from ..files.scenario_file import write_scenario
 from .items import Failure, Shrinking
 from .ledger import Ledger
@@ -92,10 +92,10 @@ def _findings(console: Console, ledger: Ledger, out: Path) -> tuple[int, int]:
             continue
         broken += not finding.by_adapter
         doubtful += finding.by_adapter
-        path = write_scenario(_with_origin(question, finding), out, finding.rule)
         line = f"{finding.rule} ({where}): {finding.message}"
         word = "ADAPTER" if finding.by_adapter else "BROKEN"
-        console.print(f"[red]{word}[/red] {escape(line)}")
+        console.print(f"[red]{word}[/red] {escape(one_line(line))}")
+        path = write_scenario(_with_origin(question, finding), out, finding.rule)
         command = ["schedproof", "replay", str(path), "--rule", finding.rule]
         command += [] if question.target == "model" else ["--target", question.target]
         say(console, f"  replay:   {shlex.join(command)}")

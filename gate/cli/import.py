@@ -115,6 +115,9 @@ def what_is_missing(load: Load) -> Iterator[str]:
     if load.goes_on:
         last = max(row.number for row in load.rows)
         yield f"rows from {last + 1:,} on are left out (--requests)"
+    numbers = [row.number for row in load.rows]
+    if numbers != sorted(numbers):
+        yield "the rows are not in order of arrival; the scenario sorts them by their times"
     if load.unused:
         yield f"fields that a scenario cannot express: {', '.join(load.unused)}"
     if load.unfit:

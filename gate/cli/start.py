@@ -1,6 +1,7 @@
 """The entry point of every command. It runs before the slow imports, which take a second."""
 
 import atexit
+import errno
 import os
 import signal
 import sys
@@ -9,6 +10,12 @@ from contextlib import suppress
 from typing import Any
 
 from ..console import INCONCLUSIVE, USAGE, interrupts, shortened
+
+# The place of an error that names no file. Asking for a working directory that was removed is one.
+NAMELESS = {
+    errno.ENOENT: "the working directory",
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF), "stdout"),
+}
 
 
 def main() -> None:
@@ -53,10 +60,8 @@ def _run() -> None:
         sys.exit(INCONCLUSIVE)
     except OSError as error:
         _silence()
-        # Asking for a working directory that was removed fails without a file name.
-        gone = isinstance(error, FileNotFoundError)
-        place = error.filename or ("the working directory" if gone else "stdout")
-        sys.exit(_said(f"{place}: {error.strerror}", USAGE))
+        place = error.filename or NAMELESS.get(error.errno or 0, "")
+        sys.exit(_said(f"{place}{': ' * bool(place)}{error.strerror}", USAGE))
     except SystemExit:
         raise
     except BaseException as error:  # a bug in schedproof, so nothing was judged

@@ -124,6 +124,8 @@ def check_places(json_file: Path | None, out: Path) -> None:
     if json_file is not None:
         check_file("--json", json_file)
     _check_reachable("--out", out)
+    if str(out).startswith("-"):  # the printed commands name files of this folder
+        raise InputError("--out", f"{str(out)!r}; valid: a folder whose name begins with no -")
     if out.is_symlink() and not out.exists():
         raise InputError("--out", f"{out} is a broken link; valid: a folder")
     existing = next(place for place in (out, *out.absolute().parents) if place.exists())

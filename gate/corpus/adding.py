@@ -233,8 +233,7 @@ def _origin(adding: Adding, rule: str, own: str, outcome: Outcome) -> Origin:
 
 def _keep(adding: Adding, file: Path, scenario: Scenario, origin: Origin, how: str) -> None:
     """Write the entry, unless the corpus has an entry that has the same failure and is no larger.
-    Remove larger entries with that failure. An entry replaces another one only if it needs no
-    additional optional feature."""
+    Remove the entries that it can replace."""
     entries = corpus_folder.entries(adding.folder) if adding.folder.exists() else []
     path = adding.folder / file_name(scenario, origin.rule)
     new = Entry(path, scenario, origin)
@@ -251,7 +250,7 @@ def _keep(adding: Adding, file: Path, scenario: Scenario, origin: Origin, how: s
         )
         return
     corpus_folder.add(adding.folder, scenario, origin)
-    replaced = [entry for entry in alike if stands_for(scenario, entry.scenario)]
+    replaced = [entry for entry in alike if new.can_replace(entry)]
     for entry in replaced:
         corpus_folder.remove(entry)
     instead = f", instead of {', '.join(entry.path.name for entry in replaced)}" * bool(replaced)

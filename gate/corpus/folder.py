@@ -25,7 +25,8 @@ import msgspec
 from msgspec.structs import replace
 
 from ...model.config import MOST
-from ...model.scenario import Scenario
+from ...model.scenario import Expectation, Scenario
+from ...properties.shrinking.shrink import stands_for
 from ...spec.catalogue import load
 from ...spec.systems import SYSTEMS
 from ..files.disk import describe_error, name_file_in_errors
@@ -157,6 +158,22 @@ class Entry(NamedTuple):
         scenario = self.scenario
         shape = self.shape or file_name(scenario, self.rule)
         return scenario.system, scenario.revision or "", self.rule, shape
+
+    def can_replace(self, other: "Entry") -> bool:
+        """Return whether nothing is lost if this entry replaces another one: it was found on the
+        same target, has the same failure and the same expectation, and is no larger."""
+        return (
+            self.failure == other.failure
+            and self.origin.found_on.target == other.origin.found_on.target
+            and expected(self.scenario) == expected(other.scenario)
+            and stands_for(self.scenario, other.scenario)
+        )
+
+
+def expected(scenario: Scenario) -> Expectation:
+    """Return what a scenario expects. A scenario without expectation expects that every rule
+    holds."""
+    return scenario.expect or Expectation(holds=True)
 
 
 def entries(folder: Path) -> list[Entry]:

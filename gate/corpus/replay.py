@@ -18,7 +18,7 @@ from ...properties.checking.failure_signature import shape
 from ...properties.checking.replay import Outcome, replay
 from ...properties.rules.predicate import Broken
 from ...properties.rules.registry import NEVER_CRASHES, NEVER_HANGS, applies
-from ...properties.shrinking.shrink import size, stands_for
+from ...properties.shrinking.shrink import size
 from ...spec.catalogue import Rule, load, selected
 from ...spec.systems import SYSTEMS
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
@@ -374,7 +374,7 @@ def _preference(entry: Entry) -> tuple[tuple[int, int], bool, str]:
 
 def _why_not(entry: Entry, kept: Sequence[Entry], target: Target) -> str:
     for other in kept:
-        if other.failure == entry.failure and stands_for(other.scenario, entry.scenario):
+        if other.can_replace(entry):
             return f"the same failure as {other.path}, which is no larger"
     # A target refuses the entries of other systems as well, so ask the model of the entry first.
     for asked in (ModelTarget(), target):

@@ -9,7 +9,6 @@ not a signature, so never use another user's file (`docs/explanation/security.md
 import gc
 import hashlib
 import io
-import multiprocessing
 import pickle
 import re
 import resource
@@ -44,7 +43,7 @@ from ..files.disk import check_regular, name_file_in_errors, write
 from ..files.scenario_file import FileError
 from ..judging.rule_choice import check_applies, rules_named
 from ..processes.executors import code_version
-from ..processes.work_process import block_sigint
+from ..processes.work_process import shielded, spawn_context
 
 ABORTS: tuple[Aborts, ...] = get_args(Aborts)
 
@@ -183,7 +182,7 @@ def explore(
     After Ctrl-C, every process ends and keeps its results so far, and no further part starts. A
     second Ctrl-C ends everything at once.
     """
-    context = multiprocessing.get_context("spawn")
+    context = spawn_context()
     stop = context.Event()
     ends = time.monotonic() + budget.seconds
     remaining = list(parts)
@@ -204,7 +203,7 @@ def explore(
                 ours, theirs = context.Pipe(duplex=False)
                 args = (theirs, stop, options, rules, budget, ends)
                 process = context.Process(target=_work, args=args)
-                with block_sigint():
+                with shielded():
                     process.start()
                 theirs.close()
                 running[ours] = (process, options)

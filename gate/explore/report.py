@@ -14,7 +14,7 @@ from ...solver.systems import space_of
 from ...spec.catalogue import Rule
 from ..console import BROKEN, CONFORMS, INCONCLUSIVE, output
 from ..files.disk import write
-from ..files.scenario_file import write_scenario
+from ..files.scenario_file import write_failure
 from ..targets.target_spec import model_spec, replay_options
 from .explorer import Budget, Ended, Event, Failed, Progress, confirm, explore, parts_of
 
@@ -176,7 +176,7 @@ class Reporter:
         if broken and not so_far.broken:
             limit = min(broken)
             scenario, outcome = broken[limit]
-            path = write_scenario(scenario, self._out, counterexample.rule)
+            path = write_failure(scenario, self._out, outcome.broken[0])
             [rule] = [rule for rule in self._rules if rule.id == counterexample.rule]
             replay = replay_options(model_spec(options.formula), [counterexample.rule])
             output.print_failure(

@@ -19,6 +19,7 @@ from ...model.scenario import (
     check_requests,
 )
 from ...model.systems import check_features, check_size, full_config, resolve_revision
+from ...properties.rules.predicate import Broken
 from ...spec.catalogue import load
 from .disk import (
     TOO_DEEP,
@@ -90,6 +91,16 @@ def with_rule(scenario: Scenario, rule: str) -> Scenario:
     if origin.get("rule") or all(known.id != rule for known in load(scenario.system)):
         return scenario
     return msgspec.structs.replace(scenario, origin={**origin, "rule": rule})
+
+
+def write_failure(scenario: Scenario, folder: Path, broken: Broken) -> Path:
+    """Write the scenario of a failure. If this is impossible, because the disk is full for example,
+    raise a FileError that at least says which rule is broken."""
+    try:
+        return write_scenario(scenario, folder, broken.rule)
+    except FileError as error:
+        says = f"{broken.rule} is broken in step {broken.step}: {broken.message}"
+        raise FileError(f"{says}; {error}") from None
 
 
 def write_scenario(scenario: Scenario, folder: Path, rule: str) -> Path:

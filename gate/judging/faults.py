@@ -201,9 +201,9 @@ def _keys(features: Iterable[str]) -> set[str]:
 
 
 def _is_one_failure(finding: Finding, other: Finding) -> bool:
-    """Return whether two findings of one rule are the same failure. Crashes must have the same
-    message, and differences from the model must concern the same fields."""
-    if finding.rule in (NEVER_CRASHES, LOCKSTEP) and _shape(finding) != _shape(other):
+    """Return whether two findings of one rule are the same failure. Crashes and hangs must
+    have the same message and place, and differences from the model must concern the same fields."""
+    if finding.rule in (*ENDS, LOCKSTEP) and _shape(finding) != _shape(other):
         return False
     if finding.behind and other.behind and not {*finding.behind} & {*other.behind}:
         return False  # each may follow from another fault
@@ -256,7 +256,7 @@ def _content(finding: Finding) -> str:
 
 
 def _shape(finding: Finding) -> str:
-    return shape(Broken(finding.rule, finding.step, finding.message), NAMES)
+    return shape(Broken(finding.rule, finding.step, finding.message, finding.place), NAMES)
 
 
 def _needs_no_more(finding: Finding, other: Finding) -> bool:

@@ -25,7 +25,7 @@ from ...spec.catalogue import load
 from ...spec.systems import OWN_RULES, SYSTEMS
 from ..console import output
 from ..corpus.folder import FoundOn, Origin
-from ..files.scenario_file import FileError, write_scenario
+from ..files.scenario_file import write_failure, write_scenario
 from ..targets.coverage import Entered, Interval, combine
 from ..targets.target_spec import is_adapters_fault
 from . import verdict
@@ -106,11 +106,7 @@ def keep(
         **msgspec.to_builtins(about),
     }
     named = replace(scenario, name=f"{first.rule} on {gate.options.spec.text}", origin=origin)
-    try:
-        path = write_scenario(named, gate.options.out, first.rule)
-    except FileError as error:  # if the disk is full, at least report which rule is broken
-        broken = f"{first.rule} is broken in step {first.step}: {message}"
-        raise FileError(f"{broken}; {error}") from None
+    path = write_failure(named, gate.options.out, first._replace(message=message))
     options = gate.options.replay_options
     several = gate.deviations.entries or place.known or gate.base is not None
     if several:  # otherwise another failure could end the replay first
@@ -138,6 +134,7 @@ def keep(
         differs=_first_difference(gate, scenario, first),
         others_first=others_first,
         decided=_raising_line(first.rule, outcome.session.details),
+        place=output.unicode_text(first.place),
         only_here=lines,
         nearest=passed,
         own=own,

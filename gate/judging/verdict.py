@@ -94,6 +94,7 @@ class Finding(msgspec.Struct, frozen=True):
     differs: str | None = None
     others_first: int = 0
     decided: str | None = None
+    place: str = ""
     only_here: tuple[str, ...] = ()
     nearest: int = 0
     own: tuple[str, ...] = ()

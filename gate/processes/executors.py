@@ -8,7 +8,6 @@ interface.
 import hashlib
 import importlib
 import logging
-import multiprocessing
 import os
 import queue
 import re
@@ -26,8 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from ...model.errors import InputError
-from .watchdog import end_with_parent
-from .work_process import block_sigint
+from .work_process import begin_process, shielded, spawn_context
 
 PACKAGE = Path(__file__).resolve().parents[2]
 
@@ -134,7 +132,7 @@ class Pool:
         self.width = AHEAD * workers
 
     def submit(self, number: int, task: Any) -> None:
-        with block_sigint():  # submitting the first task starts the processes
+        with shielded():  # submitting the first task starts the processes
             try:
                 future = self._pool.submit(_run, self._work, task)
             except BrokenProcessPool:
@@ -154,8 +152,8 @@ class Pool:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _new(self) -> ProcessPoolExecutor:
-        context = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(self._workers, mp_context=context, initializer=end_with_parent)
+        context = spawn_context()
+        return ProcessPoolExecutor(self._workers, mp_context=context, initializer=begin_process)
 
     def _result(self, future: "Future[TaskResult]") -> TaskResult | None:
         if future.cancelled():

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from ...model.errors import InputError
 from ..console import interrupts
 from .watchdog import end_with_parent
 
+SAFE_PATH, OURS = "PYTHONSAFEPATH", "schedproof"  # Python looks only whether there is a value
 SAMPLE = 0.5  # seconds between two looks at the processor time of a process
 
 
@@ -131,29 +133,60 @@ def _wait(pipe: Connection, waits: _Waits, limit: TimeLimit) -> bool:
 def _spawn(
     work: Callable[..., None], args: tuple[Any, ...], *, daemon: bool
 ) -> tuple[BaseProcess, Connection]:
-    context = get_context("spawn")
+    context = spawn_context()
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=work, args=(theirs, *args), daemon=daemon)
-    with block_sigint():
+    with shielded():
         process.start()
     theirs.close()
     return process, ours
 
 
+def spawn_context() -> SpawnContext:
+    """Return the context for starting processes, with its resource tracker running."""
+    with _safe_path():
+        resource_tracker.ensure_running()
+    return get_context("spawn")
+
+
 @contextmanager
-def block_sigint() -> Iterator[None]:
-    """Make processes that are started in the block ignore Ctrl-C. Their parent ends them itself."""
-    # Starting the resource tracker unblocks SIGINT, so start it before the signal is blocked.
-    resource_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def shielded() -> Iterator[None]:
+    """Make processes of `spawn_context` that are started in the block ignore Ctrl-C, because their
+    parent ends them itself, and import nothing from the working folder. Call `begin_process` in
+    the process."""
+    with _safe_path():
+        # Starting the resource tracker unblocks SIGINT, so start it before the signal is blocked.
+        resource_tracker.ensure_running()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Keep Python processes that are started in the block from importing modules of the working
+    folder. `multiprocessing` runs `python -c`, which would look for `types.py` there first."""
+    before = os.environ.get(SAFE_PATH)
+    os.environ[SAFE_PATH] = before or OURS
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        os.environ.pop(SAFE_PATH)
+        if before is not None:
+            os.environ[SAFE_PATH] = before
+
+
+def begin_process() -> None:
+    """Make this process end with its parent, and start targets in the environment of the user."""
+    if os.environ.get(SAFE_PATH) == OURS:
+        del os.environ[SAFE_PATH]
+    end_with_parent()
 
 
 def _send(pipe: Connection, work: Callable[..., Iterator[Any]], args: tuple[Any, ...]) -> None:
-    end_with_parent()
+    begin_process()
     try:
         for value in work(*args):
             pipe.send(("value", value))
@@ -199,7 +232,7 @@ def leave(*_: object) -> None:
 
 
 def _run(pipe: Connection, work: Work, task: bytes) -> None:
-    end_with_parent()
+    begin_process()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A hanging target does not notice that its pipe is closed, so let `leave` end it.
     signal.signal(signal.SIGTERM, leave)

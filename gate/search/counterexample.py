@@ -19,7 +19,7 @@ from ...properties.shrinking.shrink import shrink
 from ...spec.catalogue import Rule
 from ...spec.systems import SYSTEMS
 from ..console import BROKEN, INCONCLUSIVE, output
-from ..files.scenario_file import write_scenario
+from ..files.scenario_file import write_failure
 from ..targets.factory import opened
 from ..targets.target_spec import model_spec, parse_target, replay_options
 
@@ -72,7 +72,7 @@ def show(
     first = outcome.broken[0].step
     if most is not None:
         outcome = _at_most(target, scenario, rule, most)
-    path = write_scenario(scenario, out, rule.id)
+    path = write_failure(scenario, out, outcome.broken[0])
     options = replay_options(model_spec(formula), [rule.id])
     output.print_failure(
         console,

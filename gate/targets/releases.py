@@ -329,7 +329,7 @@ class _Workshop:
 
     def pip(self, python: Path, command: str, *arguments: str) -> None:
         quiet = ("--no-input", "--disable-pip-version-check", "--progress-bar=off")
-        self.run(str(python), "-m", "pip", command, *quiet, *arguments)
+        self.run(str(python), "-P", "-m", "pip", command, *quiet, *arguments)
 
     def run(self, *command: str) -> str:
         self.scratch.mkdir(parents=True, exist_ok=True)
@@ -359,7 +359,7 @@ def _build_environment(workshop: _Workshop, folder: Path) -> None:
     _install_torch(workshop, python)
     workshop.report(f"{len(_packages())} packages in fixed versions, about 200 MB")
     workshop.pip(python, "install", *INSTALL, f"--requirement={PACKAGES}")
-    cuda = workshop.run(str(python), "-c", "import torch; print(torch.version.cuda)").split()
+    cuda = workshop.run(str(python), "-P", "-c", "import torch; print(torch.version.cuda)").split()
     if cuda[-1] != "None" or any(folder.glob("lib/python*/site-packages/nvidia*")):
         raise ReleaseError(
             f"the package index offered a CUDA build of torch {TORCH}, not one for the CPU"

@@ -41,9 +41,11 @@ def written(path: Path, scenario: Scenario) -> Path:
     return path
 
 
-def kept(folder: Path, scenario: Scenario, rule: str = "NAN-R40", shape: str = "") -> Path:
-    """The scenario in a corpus."""
+def kept(
+    folder: Path, scenario: Scenario, rule: str = "NAN-R40", shape: str = "", target: str = "model"
+) -> Path:
+    """The scenario in a corpus, found on `target`."""
     expected = scenario if scenario.expect else with_expectation(scenario, None)
-    origin = Origin(rule, shape, FoundOn("model", "a model", "1"), "2026-01-31")
+    origin = Origin(rule, shape, FoundOn(target, "a model", "1"), "2026-01-31")
     folder.mkdir(parents=True, exist_ok=True)
     return corpus_folder.add(folder, expected, origin)

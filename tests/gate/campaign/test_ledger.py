@@ -115,6 +115,22 @@ def test_what_is_damaged_is_told_by_its_line(tmp_path):
         read_ledger(path)
 
 
+@pytest.mark.parametrize(
+    ("line", "before", "after"),
+    [(1, b'"pairs"', b'"sneed":1,"pairs"'), (2, b'"scenarios":1', b'"scenarios":-5')],
+)
+def test_an_unknown_key_or_a_negative_count_is_told_by_its_line(line, before, after, tmp_path):
+    path = filled(tmp_path / "ledger", done(1))
+    path.write_bytes(path.read_bytes().replace(before, after, 1))
+    with pytest.raises(LedgerError, match=f"line {line}: "):
+        read_ledger(path)
+
+
+def test_items_without_a_result_are_incomplete(tmp_path):
+    failed = Done(sample(1), Result(failed="why"), 0.5, "w")
+    assert read_ledger(filled(tmp_path / "ledger", failed)).incomplete == 1
+
+
 def test_a_full_disk_is_told_and_the_ledger_can_be_gone_on_with(tmp_path):
     class Full:
         def __init__(self, file):

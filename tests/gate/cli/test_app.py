@@ -86,6 +86,7 @@ WRONG = [
     (["gate", "cmd:a\udcff"], "TARGET: 'cmd:a\\udcff' is not UTF-8"),
     (["gate", "--out", "file"], "--out: file: file is not a folder"),
     (["gate", "--out", "file/below"], "--out: file/below: "),
+    (["gate", "--out=--help"], "--out: '--help'; valid: a folder whose name begins with no -"),
     (["gate", "q" * 9_000], "q … (9,"),
     (["gate", "q" * 9_000], "valid: model, MODULE:FACTORY"),
     (["gate", "--json", "q" * 9_000], "--json: qq"),

@@ -115,6 +115,16 @@ def test_a_larger_one_of_the_same_failure_gives_way(run, tmp_path):
     assert entries(tmp_path / "corpus") == [after]
 
 
+def test_an_entry_that_expects_something_else_does_not_give_way(run, tmp_path):
+    corpus = ("--corpus", str(tmp_path / "corpus"), "--no-shrink")
+    large = written(tmp_path / "large.json", crowd(prompt=9))
+    small = written(tmp_path / "small.json", crowd(prompt=2))
+    run("corpus", "add", str(large), *corpus, "--expect", "violates")
+    reported = run("corpus", "add", str(small), *corpus)
+    assert "instead of" not in reported.out
+    assert len(entries(tmp_path / "corpus")) == 2
+
+
 def test_what_breaks_nothing_is_a_witness_of_the_rule_that_is_named(run, tmp_path):
     file, corpus = written(tmp_path / "calm.json", calm()), tmp_path / "corpus"
     refused = run("corpus", "add", str(file), "--corpus", str(corpus))

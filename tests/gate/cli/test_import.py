@@ -119,8 +119,10 @@ def test_columns_of_burstgpt_are_found_by_name(run):
     assert [(r.arrival, r.prompt_len, r.max_tokens) for r in made] == [(0, 472, 18), (25, 87, 3)]
 
 
-def test_rows_that_are_out_of_order_arrive_in_order(run):
-    run("import", "mooncake", mooncake([MOONCAKE[1], MOONCAKE[0]]))
+def test_rows_that_are_out_of_order_arrive_in_order_and_it_says_so(run):
+    words = "the rows are not in order of arrival; the scenario sorts them by their times"
+    assert words not in run("import", "mooncake", mooncake(MOONCAKE)).out
+    assert words in run("import", "mooncake", mooncake([MOONCAKE[1], MOONCAKE[0]])).out
     assert [(r.id, r.arrival) for r in requests().values()] == [("r2", 0), ("r1", 2)]
 
 
@@ -133,7 +135,7 @@ def test_rows_that_cannot_run_are_refused_and_left_out_only_where_that_is_wanted
     )
     assert not Path("trace.json").exists()
     result = run(*words, "--skip-unfit")
-    assert result.out.splitlines()[:4] == [
+    assert result.out.splitlines()[1:5] == [
         "3 of 5 rows cannot run and are left out:",
         "  row 2: prompt + max_tokens = 1503 tokens exceeds max_model_len (1400)",
         "  row 5: 600 prompt tokens, 0 generated",

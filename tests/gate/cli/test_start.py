@@ -145,6 +145,20 @@ def test_an_error_of_our_own_is_one_line_and_no_verdict():
         assert done.stderr == f"schedproof: internal error, no verdict: {named}\n"
 
 
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        ("OSError(24, 'Too many open files')", "Too many open files"),
+        ("OSError(28, 'No space left on device')", "stdout: No space left on device"),
+        ("OSError(13, 'Permission denied', 'x')", "x: Permission denied"),
+    ],
+)
+def test_an_error_of_the_system_names_its_place_if_there_is_one(error, says):
+    code = FAILS.format(error=error)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (2, f"schedproof: {says}\n")
+
+
 @pytest.fixture
 def run(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)

@@ -72,6 +72,16 @@ def test_of_one_failure_the_smallest_stays(tmp_path):
     assert pruned(tmp_path, Fixed())[0] == [small.name]
 
 
+@pytest.mark.parametrize("change", ["expectation", "target"])
+def test_an_entry_with_another_expectation_or_target_is_no_duplicate(change, tmp_path):
+    small, large = crowd(prompt=2), crowd(prompt=9)
+    if change == "expectation":
+        large = with_expectation(large, ["NAN-R40"])
+    kept(tmp_path, small, shape="the same")
+    kept(tmp_path, large, shape="the same", target="b:B" if change == "target" else "model")
+    assert len(pruned(tmp_path, Fixed())[0]) == 2
+
+
 def test_a_smaller_entry_with_another_feature_replaces_none(tmp_path):
     for prompt, cached in ((2, False), (9, True)):
         config = full_config("vllm", "documented", {"enable_prefix_caching": cached})

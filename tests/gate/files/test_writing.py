@@ -8,10 +8,12 @@ import pytest
 
 from schedproof.gate.compare.baseline import Header, writer
 from schedproof.gate.console.option_checks import check_file
+from schedproof.gate.corpus.folder import scenario_named
 from schedproof.gate.files.disk import is_descriptor, write, write_atomically
-from schedproof.gate.files.scenario_file import FileError
+from schedproof.gate.files.scenario_file import FileError, write_failure
 from schedproof.gate.judging.verdict import TargetInfo
 from schedproof.model.errors import InputError
+from schedproof.properties.rules.predicate import Broken
 
 HEADER = Header(
     target=TargetInfo("model", "model", "1"),
@@ -126,6 +128,13 @@ def test_a_new_file_has_the_permissions_of_any_new_file(tmp_path):
     (tmp_path / "plain").write_bytes(b"new")
     modes = {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()}
     assert len(modes) == 1
+
+
+def test_the_scenario_of_a_failure_that_cannot_be_written_is_named_with_the_failure(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    broken = Broken("SPY-R07", 3, "522 > 520")
+    with pytest.raises(FileError, match=r"^SPY-R07 is broken in step 3: 522 > 520; .*file"):
+        write_failure(scenario_named("late-arrivals-before-961"), tmp_path / "file", broken)
 
 
 def test_a_file_that_is_open_already_is_not_replaced_but_a_pipe_is_written_to(tmp_path):

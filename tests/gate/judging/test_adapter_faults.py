@@ -67,6 +67,14 @@ def test_every_command_blames_the_adapter(run, toy):
     assert "found: ADAPTER: ALL-R13" in result.out
 
 
+def test_a_campaign_prints_no_escape_sequence_of_a_target(run, toy):
+    words = ["--system", "spyre", "--items", "1", "--workers", "1", "--target", toy("Crash")]
+    result = run("campaign", *words)
+    assert "BROKEN ALL-R01" in result.out
+    assert "two is" in result.out
+    assert "\x1b" not in result.out + result.err
+
+
 def test_what_the_scheduler_does_is_found_behind_it(gate):
     verdict = judge(gate(AlsoLoses(), "ALL-R13 ALL-R03", examples=20))
     assert {fault.kind for fault in verdict.faults} == {"adapter", "request"}

@@ -182,6 +182,14 @@ def test_two_crashes_are_one_fault_if_they_say_the_same():
     assert len(faults(crash, finding("ALL-R01", scale="tight", message="IndexError: 3"))) == 2
 
 
+@pytest.mark.parametrize("rule", ["ALL-R01", "ALL-R02"])
+def test_crashes_and_hangs_in_different_code_are_two_faults_though_they_say_the_same(rule):
+    first = finding(rule, place="evict: queue.pop()")
+    alike = finding(rule, place="evict: queue.pop()", scale="tight")
+    assert len(faults(first, alike)) == 1
+    assert len(faults(first, finding(rule, place="admit: queue.pop()", scale="tight"))) == 2
+
+
 def test_what_breaks_behind_a_rule_and_needs_no_more_follows_from_it():
     leak = finding("ALL-R09", needs=("num_blocks",))
     stall = finding("ALL-R10", needs=("num_blocks",), behind=("ALL-R09",))
