@@ -15,7 +15,7 @@ import z3
 
 from .branches import Branches
 from .numbers import Numbers
-from .terms import address, all_of
+from .terms import address, all_of, decision_tree
 
 FEW = 16  # the most values of a number that the code uses as an index
 MAX_PATHS = 256  # the most paths of a function whose paths are combined
@@ -25,10 +25,14 @@ MAX_ANSWERS = 250  # the most branches on a path, since a loop bounded only by a
 
 
 class Path(NamedTuple):
-    """One path through the code: the condition under which it is taken, and the result."""
+    """One path through the code: the conditions under which it is taken, and the result."""
 
-    condition: Any
+    conditions: list[Any]
     result: Any
+
+    @property
+    def condition(self) -> Any:
+        return all_of(*self.conditions, True)
 
 
 class SymbolicRun:
@@ -332,7 +336,7 @@ def paths(
             result = bool(result)
         run.forget()
         if result is not _NO_RESULT:
-            yield Path(all_of(*run.conditions, True), bare(result))
+            yield Path(run.conditions, bare(result))
         waiting += run.others
 
 
@@ -372,26 +376,28 @@ class Once:
 def holds_on(numbers: Numbers, taken: Iterable[Path], claim: Callable[[Any], Any]) -> list[Any]:
     """Return facts that have a solution if and only if the claim fails on some path.
 
-    If the claim fails on an early path, the later paths are left out: `taken` is not read to its
-    end.
+    If the claim fails on an early path, `taken` is not read to its end.
     """
-    wrong, asked = list[Any](), 0
+    wrong, asked = list[tuple[list[Any], Any]](), 0
+    known = dict[int, tuple[Any, Any]]()  # by the address of a claim, which it keeps alive
     for path in taken:
-        claimed = z3.simplify(all_of(claim(path.result)))
-        if not z3.is_true(claimed):
-            wrong.append(all_of(path.condition, z3.Not(claimed)))
+        claimed = all_of(claim(path.result))
+        if address(claimed) not in known:
+            known[address(claimed)] = claimed, z3.simplify(claimed)
+        _, simple = known[address(claimed)]
+        if not z3.is_true(simple):
+            wrong.append((path.conditions, z3.Not(simple)))
         if len(wrong) == asked + AT_ONCE:
-            if numbers.possible(z3.Or(wrong[asked:])):
+            if numbers.possible(decision_tree(wrong[asked:])):
                 wrong = wrong[asked:]
                 break
             asked = len(wrong)
-    return [*numbers.facts, z3.Or(wrong)]
+    return [*numbers.facts, decision_tree(wrong)]
 
 
 @contextmanager
 def stubs(module: Any, **stubs: Any) -> Iterator[None]:
-    """Within the block, put stubs in place of functions that a module of the model calls. Builtins
-    can be replaced as well.
+    """Within the block, put stubs in place of functions, or builtins, that a module calls.
 
     Raise AttributeError if the module has no such name.
     """

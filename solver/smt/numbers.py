@@ -43,19 +43,19 @@ class Numbers:
 
     def always(self, condition: Any) -> bool:
         """Return whether the condition follows from the facts. Return False if Z3 gives up."""
+        return bool(self._check(z3.Not(condition)) == z3.unsat)
+
+    def possible(self, condition: Any) -> bool:
+        """Return whether the condition can hold. Return False if Z3 gives up."""
+        return bool(self._check(condition) == z3.sat)
+
+    def _check(self, condition: Any) -> Any:
         if self._solver is None:
             self._solver = z3.Solver()
             self._solver.set("rlimit", UNITS)
         self._solver.add(self.facts[self._known :])
         self._known = len(self.facts)
-        return bool(self._solver.check(z3.Not(condition)) == z3.unsat)
-
-    def possible(self, condition: Any) -> bool:
-        """Return whether the condition can hold. Return False if Z3 gives up."""
-        solver = z3.Solver()
-        solver.set("rlimit", UNITS)
-        solver.add(self.facts)
-        return bool(solver.check(condition) == z3.sat)
+        return self._solver.check(condition)
 
     def split(
         self, number: Any, by: Any, most: int | None, *, signed: bool = False, positive: bool = True

@@ -6,6 +6,7 @@ takes far longer to build a term than Z3 itself, so `Terms` keeps those that it 
 
 from collections.abc import Callable
 from functools import cache
+from itertools import groupby
 from typing import Any
 
 import z3
@@ -62,6 +63,38 @@ def any_of(*conditions: Any) -> Any:
     return _joined(z3.Z3_mk_or, conditions)
 
 
+def implies(premise: Any, conclusion: Any) -> Any:
+    """Return the implication of terms and bools, as `z3.Implies` does."""
+    context = z3.main_ctx()
+    terms = _term(premise).ast, _term(conclusion).ast
+    return z3.BoolRef(z3.Z3_mk_implies(context.ref(), *terms), context)
+
+
+def decision_tree(cases: list[tuple[list[Any], Any]]) -> Any:
+    """Return whether all conditions of some case hold, and its fact as well.
+
+    Consecutive cases that begin with the same conditions share these, as the paths of code do. So
+    the term is far smaller than a disjunction of the cases, and solvers read it much faster.
+    """
+    return _decided(cases, 0) if cases else _constant(False)
+
+
+def _decided(cases: list[tuple[list[Any], Any]], at: int) -> Any:
+    """Return the tree of the cases, without the first `at` conditions, which they share."""
+    first, begin = cases[0][0], at
+    while len(first) > at and all(
+        len(each) > at and address(each[at]) == address(first[at]) for each, _ in cases
+    ):
+        at += 1
+    if len(cases) == 1:
+        return all_of([*first[begin:], cases[0][1]])
+    branches = groupby(cases, lambda case: address(case[0][at]) if len(case[0]) > at else None)
+    found = [[*each] for _, each in branches]
+    if len(found) == 1:  # the conditions of all cases end here
+        return all_of([*first[begin:], any_of([fact for _, fact in cases])])
+    return all_of([*first[begin:at], any_of([_decided(each, at) for each in found])])
+
+
 def _joined(make: Callable[..., Any], conditions: tuple[Any, ...]) -> Any:
     given = conditions[0] if len(conditions) == 1 and type(conditions[0]) is list else conditions
     terms = [_term(condition) for condition in given]
@@ -80,4 +113,6 @@ def _term(condition: Any) -> Any:
         return condition
     if isinstance(condition, bool):
         return _constant(condition)
+    if isinstance(term := getattr(condition, "of", None), z3.BoolRef):  # of an `execution.Truth`
+        return term
     raise TypeError(f"{type(condition).__name__} is neither a condition nor a bool")

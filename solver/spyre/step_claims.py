@@ -4,7 +4,6 @@ Each claim is a function of the step on symbols, a number and the result of one 
 other than 0, the claim is the lemma's guard, in which a premise is weakened.
 """
 
-import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +13,7 @@ from ...model.spyre import volumetric
 from ...model.spyre.state import Sequence as Request
 from ...model.spyre.state import State
 from ..smt.execution import bare, condition
-from ..smt.terms import all_of, any_of
+from ..smt.terms import all_of, any_of, implies
 from .symbolic_state import Call, Lengths, Stepped, keeps_lengths
 from .symbolic_step import Step
 
@@ -26,21 +25,21 @@ def joining_is_accepted(step: Step, more: int, stepped: Stepped) -> Any:
     claims = []
     for request in _others(step, stepped.after):
         own = step.newcomers[request.id]
-        decodes = bare(request.computed) >= bare(request.prompt)
-        due = z3.BoolVal(request.id in started) if step.configuration.asks_once else decodes
+        decodes = request.computed >= request.prompt
+        due = request.id in started if step.configuration.asks_once else decodes
         accepted = [_accepts(step, call, own, more) for call in stepped.calls]
         claims += [
-            z3.Implies(due, any_of(not step.size, *accepted)),
+            implies(due, any_of(not step.size, *accepted)),
             _joins_whole(step, more, request),
         ]
-        claims.append(z3.Implies(any_of(due, decodes), none_ran))
+        claims.append(implies(any_of(due, decodes), none_ran))
     return all_of(claims)
 
 
 def _joins_whole(step: Step, more: int, request: Request) -> Any:
-    decodes = bare(request.computed) >= bare(request.prompt)
-    own, generated = step.newcomers[request.id], bare(request.generated)
-    return z3.Implies(decodes, all_of(bare(request.computed) == own.prompt, generated == 1 + more))
+    own, decodes = step.newcomers[request.id], request.computed >= request.prompt
+    whole = all_of(request.computed == own.prompt, request.generated == 1 + more)
+    return implies(decodes, whole)
 
 
 def _accepts(step: Step, call: Call, newcomer: Lengths, more: int) -> Any:
@@ -59,18 +58,19 @@ def _accepts(step: Step, call: Call, newcomer: Lengths, more: int) -> Any:
 
     return all_of(
         call.answer,
-        bare(call.newcomer.prompt) == newcomer.prompt,
-        bare(call.newcomer.max_tokens) == newcomer.tokens,
-        bare(call.limit) == step.limit,
+        call.newcomer.prompt == newcomer.prompt,
+        call.newcomer.max_tokens == newcomer.tokens,
+        call.limit == step.limit,
         *(
-            all_of(
-                bare(judged.computed) == member.computed,
-                bare(judged.remaining) == member.tokens - member.generated + more,
-                bare(judged.tkv) >= member.computed,
-                bare(judged.prompt) == member.prompt,
-                bare(call.tkv) >= member.computed,
-            )
+            claim
             for judged, member in zip(sorted(call.members, key=place), step.members, strict=True)
+            for claim in (
+                judged.computed == member.computed,
+                judged.remaining - more == member.tokens - member.generated,
+                judged.tkv >= member.computed,
+                judged.prompt == member.prompt,
+                call.tkv >= member.computed,
+            )
         ),
     )
 
@@ -94,12 +94,15 @@ def reports_its_tkv(step: Step, stepped: Stepped) -> Any:
     members = {f"r{number}": member for number, member in enumerate(step.members)}
     if not members.keys() >= {*stepped.computed.scheduled}:
         return z3.BoolVal(False)
-    lengths = [members[name].computed + 1 for name in stepped.computed.scheduled]
+    before = [members[name].computed for name in stepped.computed.scheduled]
     return any_of(
         [
-            all_of(bare(stepped.computed.tkv) == tkv, *map(operator.eq, given, lengths))
-            for given, tkv in stepped.tkvs
-            if len(given) == len(lengths)
+            all_of(
+                stepped.computed.tkv == tkv,
+                *(length - 1 == had for length, had in zip(lengths, before, strict=True)),
+            )
+            for lengths, tkv in stepped.tkvs
+            if len(lengths) == len(before)
         ]
     )
 
@@ -110,7 +113,7 @@ def keeps_order(step: Step, more: int, stepped: Stepped) -> Any:
     decoded = {f"r{number}" for number in range(step.size)}
     paused = {request.id for request in stepped.after.paused} <= decoded
     others = stepped._replace(after=stepped.after._replace(paused=()))
-    fresh = [bare(request.paused_steps) == 0 for request in stepped.after.running]
+    fresh = [request.paused_steps == 0 for request in stepped.after.running]
     joined = [_joins_whole(step, 0, request) for request in _others(step, stepped.after)]
     return all_of(
         once, paused, *fresh, *joined, *_kept(step, more, stepped), one_prefills(step, more, others)
@@ -124,15 +127,14 @@ def _kept(step: Step, more: int, stepped: Stepped) -> Iterator[Any]:
     for number, member in enumerate(step.members):
         name = f"r{number}"
         ran, request = name in stepped.computed.scheduled, after.get(name)
-        generated = member.generated + ran
         if request is None:
-            gone = name in stepped.aborted
-            yield any_of(gone, all_of(ran, generated == member.ends))
+            ended = ran and member.generated + 1 == member.ends
+            yield any_of(name in stepped.aborted, ended)
             continue
-        yield bare(request.computed) == member.computed + ran + more
-        yield bare(request.generated) == generated
-        yield generated < member.ends
-        yield from keeps_lengths(request, member, step.configuration.block)
+        yield request.computed - ran - more == member.computed
+        yield request.generated - ran == member.generated
+        yield request.generated < member.ends
+        yield from keeps_lengths(request, member)
 
 
 def remembered_tkv_covers(step: Step, more: int, stepped: Stepped) -> Any:
@@ -141,12 +143,17 @@ def remembered_tkv_covers(step: Step, more: int, stepped: Stepped) -> Any:
     apart = condition(after.last_step_was_prefill) if may_be_apart else False
     return all_of(
         [
-            z3.Implies(
-                bare(request.computed) >= bare(request.prompt),
-                any_of(apart, bare(request.computed) + more <= z3.If(tkv < other, tkv, other)),
+            implies(
+                request.computed >= request.prompt,
+                any_of(
+                    apart,
+                    all_of(
+                        request.computed + more <= after.tkv,
+                        request.computed + more <= after.runner_tkv,
+                    ),
+                ),
             )
             for request in after.running
-            for tkv, other in [(bare(after.tkv), bare(after.runner_tkv))]
         ]
     )
 
@@ -167,28 +174,27 @@ def one_prefills(step: Step, more: int, stepped: Stepped) -> Any:
         if name in step.newcomers and name not in {*waits, *stepped.aborted}:
             still_runs = [request.id == name for request in others]
             # A request of one token has ended with its last chunk.
-            claims.append(any_of(any(still_runs), step.newcomers[name].ends == 1))
+            claims.append(any(still_runs) or step.newcomers[name].ends == 1)
     for request in others:
-        own, computed = step.newcomers[request.id], bare(request.computed)
+        own, computed = step.newcomers[request.id], request.computed
         at_border = request in (after.running[0], after.running[-1])
         prefilling = all_of(
             at_border,
             computed >= 1,
-            bare(request.generated) == more,
-            own.hit * step.configuration.block <= computed,
+            request.generated == more,
+            computed >= own.hit_tokens,
         )
         claims.append(any_of(computed >= own.prompt, prefilling))
-        claims.append(bare(request.generated) < own.ends)
-        claims += keeps_lengths(request, own, step.configuration.block)
+        claims.append(request.generated < own.ends)
+        claims += keeps_lengths(request, own)
     return all_of(claims)
 
 
 def is_uninterrupted(step: Step, more: int, stepped: Stepped) -> Any:
     ongoing = [request.id for request in stepped.before.running if request.id == "p"]
     going_on = [request.id for request in stepped.decision.members] == ongoing
-    ends = [bare(request.generated) > 0 for request in _others(step, stepped.after)]
-    gone = z3.BoolVal(not ongoing)
-    return any_of(gone, all_of(stepped.decision.kind == "prefill", going_on, *(ends * more)))
+    ends = [request.generated > 0 for request in _others(step, stepped.after)]
+    return any_of(not ongoing, all_of(stepped.decision.kind == "prefill", going_on, *(ends * more)))
 
 
 def _others(step: Step, state: State) -> list[Request]:

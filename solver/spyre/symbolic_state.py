@@ -30,7 +30,6 @@ from ..smt.execution import (
     SymbolicLength,
     SymbolicRun,
     UndecidedError,
-    bare,
     count_as_more,
 )
 from ..smt.passed_on import Name
@@ -86,7 +85,8 @@ class StepConfiguration(NamedTuple):
 
 
 class Lengths(NamedTuple):
-    """The lengths of a request in symbols, in tokens; it generates `ends` tokens."""
+    """The lengths of a request in symbols, in tokens; it generates `ends` tokens. `hit` counts the
+    blocks of its prefix hit."""
 
     prompt: Any
     tokens: Any
@@ -94,6 +94,7 @@ class Lengths(NamedTuple):
     generated: Any
     computed: Any
     hit: Any
+    hit_tokens: Any
 
 
 class Call(NamedTuple):
@@ -122,12 +123,12 @@ class Stepped(NamedTuple):
     tkvs: list[tuple[list[Any], Any]]
 
 
-def keeps_lengths(request: Request, of: Lengths, block: int) -> Iterator[Any]:
+def keeps_lengths(request: Request, of: Lengths) -> Iterator[Any]:
     """Yield the claims that a request still has these lengths."""
-    yield bare(request.prompt) == of.prompt
-    yield bare(request.max_tokens) == of.tokens
-    yield bare(request.output_len) == of.ends
-    yield bare(request.prefix_hit) == of.hit * block
+    yield request.prompt == of.prompt
+    yield request.max_tokens == of.tokens
+    yield request.output_len == of.ends
+    yield request.prefix_hit == of.hit_tokens
 
 
 def check_fields() -> None:

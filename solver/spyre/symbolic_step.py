@@ -90,6 +90,7 @@ class Step:
         self.members = [self._decoding(number) for number in range(size)]
         self.ongoing, self.waiting = self._prefilling(), [self._new(), self._new()]
         self.hit_by_now = length(numbers, "hit by now", 0)
+        self.gone = length(numbers, "aborts of requests that have left", 0)
         numbers.facts.append(self.hit_by_now * configuration.block < self.ongoing.prompt)
         self.tkv, self.runner_tkv = (length(numbers, name, 0) for name in ("tkv", "runner_tkv"))
         self.paths = Once(paths(numbers, self._code, quick=True))
@@ -115,7 +116,8 @@ class Step:
         numbers.facts.append(hit * block < prompt)
         if self.settles and self.size > FEW_PAUSED:
             numbers.facts.append(ends == tokens)
-        return Lengths(prompt, tokens, ends, z3.IntVal(0), z3.IntVal(0), hit)
+        none = z3.IntVal(0)
+        return Lengths(prompt, tokens, ends, none, none, hit, hit * block)
 
     def _decoding(self, number: int) -> Lengths:
         new, generated = self._new(), length(self.numbers, "generated")
@@ -130,8 +132,7 @@ class Step:
 
     def _prefilling(self) -> Lengths:
         new, computed = self._new(), length(self.numbers, "computed")
-        hit = new.hit * self.configuration.block
-        self.numbers.facts += [computed < new.prompt, hit <= computed]
+        self.numbers.facts += [computed < new.prompt, new.hit_tokens <= computed]
         return new._replace(computed=computed)
 
     def state(self, run: SymbolicRun) -> State:
@@ -147,7 +148,7 @@ class Step:
 
             return request(
                 *(name, of),
-                prefix_hit=run.number(of.hit * self.configuration.block),
+                prefix_hit=run.number(of.hit_tokens),
                 blocks=Held(some("blocks")),
                 published=some("published blocks"),
                 paused_steps=0 if self.settles else some("paused steps"),
@@ -325,7 +326,7 @@ class Step:
         """Return the ids of the aborts within the step; with few requests, some have left."""
         if self.settles or self.size > FEW:
             return OnlyVisited(names)
-        gone: Any = run.number(length(self.numbers, "aborts of requests that have left", 0))
+        gone: Any = run.number(self.gone)
         return Queue([*names, several_names("gone", gone - 1)], gone + len(names))
 
     def _max_tkv(self, run: SymbolicRun, tkvs: list[Any], lengths: list[Any], block: int) -> Any:
@@ -336,7 +337,7 @@ class Step:
         if not lengths:
             return 0
         tkv = run.number(self._at_least([bare(each) for each in lengths]))
-        tkvs.append(([*map(bare, lengths)], bare(tkv)))
+        tkvs.append(([*lengths], tkv))
         return tkv if lengths[1:] else count_like(tkv, lengths[0])
 
     def _request_tkvs(self, run: SymbolicRun, lengths: list[Any], block: int) -> list[Any]:

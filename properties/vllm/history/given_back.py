@@ -52,8 +52,9 @@ def still_free(
     gone = last.blocks.keys() - step.blocks.keys()
     if not (given_back or gone) or is_unsure(history, step):
         return {}, {}
-    held = held_after(step)
-    kept = {block: known for block, known in given_back.items() if block not in held}
+    kept = dict(given_back)  # most steps hand out few of many
+    for block in kept.keys() & held_after(step):
+        del kept[block]
     return kept, {name: last.blocks[name] for name in gone}
 
 

@@ -6,6 +6,7 @@ not the budget, runs out"; release 0.28.0 for the last token and the null block;
 """
 
 from collections.abc import Iterator, Mapping
+from math import inf
 from typing import Any
 
 from ....model.observation import Step
@@ -74,9 +75,11 @@ def shared_wrongly(history: VllmRun, step: Step) -> str | None:
     block, computed = history.config["block_size"], step.computed or {}
     shared = history.holders.shared(step.blocks or {})
     seen: dict[int, tuple[str, int]] = {}
-    common: dict[tuple[str, str], int] = {}
     for name, held in (step.blocks or {}).items() if shared else ():
         left = sum(map(shared.__contains__, held))
+        # For each request that shares blocks with this one: how many tokens both have in common,
+        # and have computed.
+        common: dict[str, tuple[int, float]] = {}
         for place, number in enumerate(held):
             if not left:
                 break
@@ -89,14 +92,18 @@ def shared_wrongly(history: VllmRun, step: Step) -> str | None:
             other, other_place = seen[number]
             if place != other_place or name == other:
                 return f"block {number} is block {place} of {name} and {other_place} of {other}"
-            if not caches(history.config):
-                return f"{other} and {name} share block {number}, although prefix caching is off"
+            if other not in common:
+                if not caches(history.config):
+                    return (
+                        f"{other} and {name} share block {number}, although prefix caching is off"
+                    )
+                both = min(computed.get(name, inf), computed.get(other, inf))
+                common[other] = in_common_after(history, step, name, other), both
+            alike, written = common[other]
             end = (place + 1) * block
-            if (name, other) not in common:
-                common[name, other] = in_common_after(history, step, name, other)
-            if common[name, other] < end:
+            if alike < end:
                 return f"{name} and {other} share block {number}, and differ before token {end}"
-            if min(computed.get(name, end), computed.get(other, end)) < end:
+            if written < end:
                 if _computes_again(history, step, {name, other}):
                     continue
                 return f"{name} and {other} share block {number}, which is still being written"

@@ -3,6 +3,8 @@
 Source: release 0.33.0: KVCacheManager.free, its docstring.
 """
 
+from collections import Counter
+
 from ....model.observation import Step
 from ...history.per_step_cache import once
 from ...rules.predicate import Predicate
@@ -28,9 +30,11 @@ def start_is_evicted_first(history: VllmRun, step: Step) -> str | None:
 
 def block_is_evicted(history: VllmRun, step: Step) -> bool:
     """Return whether the step hands out a block of a request that gave back several."""
-    known = state_of(history).given_back
-    owners = [(name, since) for name, since, _ in known.values()]
-    return any(owners.count(known[block][:2]) > 1 for block in _taken(history, step))
+    known, taken = state_of(history).given_back, _taken(history, step)
+    if not taken:
+        return False
+    owners = Counter((name, since) for name, since, _ in known.values())
+    return any(owners[known[block][:2]] > 1 for block in taken)
 
 
 @once

@@ -350,7 +350,7 @@ def test_paths_are_read_only_until_the_claim_fails():
     def found():
         for at in range(100 * AT_ONCE):
             read.append(at)
-            yield Path(z3.BoolVal(True), at)
+            yield Path([], at)
 
     facts = holds_on(numbers, found(), lambda at: z3.Int("x") > at)
     assert decide(facts)[0] == "sat"
@@ -358,7 +358,7 @@ def test_paths_are_read_only_until_the_claim_fails():
 
 
 def test_a_claim_that_fails_on_the_last_path_alone_fails():
-    found = [Path(z3.BoolVal(True), at) for at in range(AT_ONCE + 1)]
+    found = [Path([], at) for at in range(AT_ONCE + 1)]
     x = z3.Int("x")
     facts = holds_on(Numbers(), found, lambda at: z3.Or(x < 0, x > at - at - 1))
     assert decide(facts)[0] == "unsat"
@@ -368,7 +368,7 @@ def test_a_claim_that_fails_on_the_last_path_alone_fails():
 
 def test_paths_that_end_in_an_error_do_so_each_time_they_are_read():
     def found():
-        yield Path(z3.BoolVal(True), 0)
+        yield Path([], 0)
         raise UndecidedError("is not followed")
 
     twice = Once(found())
