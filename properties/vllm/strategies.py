@@ -282,10 +282,9 @@ def shapes(draw: st.DrawFn, config: Config) -> Shape:
     prompts are mostly of equal length, so that they need their blocks in the same step."""
     block, longest = config["block_size"], longest_request(config)
     crowded = is_crowded(config)
-    kinds = ("short",) if crowded else ("short", "short", "border", "whole")
-    if loads.are_made(config) and not loads.are_synchronous(
-        config
-    ):  # what a load leaves to compute needs blocks of its own
+    kinds: tuple[str, ...] = ("short",) if crowded else ("short", "short", "border", "whole")
+    if loads.are_made(config) and not loads.are_synchronous(config):
+        # What a load leaves to compute needs blocks of its own.
         kinds += ("several",) * len(kinds)
     kind = draw(st.sampled_from(kinds))
     if kind == "several":
