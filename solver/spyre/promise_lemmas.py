@@ -132,9 +132,9 @@ def _promise_only(name: str) -> tuple[Any, int]:
 def _promises_covered(
     numbers: Numbers, block: int, last_token: int, holders: dict[str, Holder]
 ) -> Callable[[Any], Any]:
-    """Return the claim that no request exceeds its need, that all promised blocks are free, that no
-    promise to other requests is withdrawn, and that free and held blocks, each counted once, are as
-    many as before.
+    """Return the claim that no request exceeds its need, that all promised blocks are free, and
+    that no promise to other requests is withdrawn. Also claim that as many blocks as before are
+    free or held, each counted once.
 
     Promised blocks include those promised to aborted requests.
     """
@@ -152,9 +152,9 @@ def _promises_covered(
 
 
 def _after(before: State, after: State) -> Any:
-    """Return what `_promises_covered` needs: the blocks of each request, those that are free, those
-    promised to others, how many fewer than before these are, and whether each block is still free
-    or held."""
+    """Return what `_promises_covered` compares: the number of blocks that each request holds, that
+    are free, and that are promised to others, by how much the last number fell, and whether as many
+    blocks as before are free or held."""
     held = {request.id: len(request.blocks) for request in _admitted(after)}
     free: Any = free_blocks(after.pool)
     lost = bare(after.lost_blocks)
@@ -304,9 +304,9 @@ def code_keeps_promises_covered_at_abort(block: int, name: str, more: int) -> li
     name="code_adds_each_promise_{name}",
 )
 def code_adds_each_promise(block: int, name: str, more: int) -> list[Any]:
-    """Claim, for one iteration of the loop in `blocks.reserved` and any sum so far, that the
-    iteration adds the promise to its request, and that a running and, if the revision pauses
-    requests, a paused request are both visited."""
+    """Claim that one iteration of the loop in `blocks.reserved` adds the promise to its request,
+    whatever the sum so far. Also claim that the loop visits running requests and, if the revision
+    pauses requests, paused ones."""
     numbers = Numbers()
     revision, last_token = _promise_only(name)
     lost, so_far = length(numbers, "lost", 0), length(numbers, "promised", 0)

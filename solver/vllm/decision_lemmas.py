@@ -388,9 +388,9 @@ def _before(decision: Decided, name: str, other: str) -> Any:
     name="completion_leaves_next_token_{policy}_{running}_{waiting}",
 )
 def completion_leaves_next_token(policy: str, running: int, waiting: int, more: int) -> list[Any]:
-    """Claim that a whole step counts the tokens that it computes, at most its budget, emits tokens
-    only for requests whose known tokens are all computed, keeps the order of the queues, and leaves
-    blocks only to running requests.
+    """Claim that a whole step counts the tokens that it computes and stays within its budget. It
+    emits tokens only for requests whose known tokens are all computed, keeps the order of the
+    queues, and leaves blocks only to running requests.
 
     Also claim that a request that continues has a token left to compute. The first request may be
     aborted within the step. With `more` set to 1, this is the lemma's guard, a variant that must
