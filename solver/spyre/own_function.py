@@ -56,8 +56,8 @@ def check_on_symbols(formula: str, block: int | None, choose: Callable[[int], in
 
 
 def _samples(choose: Callable[[int], int]) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Yield the tkv, the numbers of a decoding request, and the newcomer's prompt and remaining
-    tokens, such that no request is longer than the tkv; and a block size."""
+    """Yield the tkv, the numbers of a decoding request, the newcomer's prompt and remaining tokens,
+    and a block size. No request is longer than the tkv."""
     for most in LARGEST:
         for _ in range(SAMPLES):
             prompt = 1 + choose(most)

@@ -282,7 +282,8 @@ def keeps_order(step: SettlingStep, more: int) -> list[Any]:
     name="resumed_requests_fit_{step.decoding}_{step.paused}",
 )
 def resumed_requests_fit(step: SettlingStep, more: int) -> list[Any]:
-    """Claim this for `pause_and_resume` alone, with more requests than a whole step can run."""
+    """Claim that the requests which `pause_and_resume` lets decode fit within the limit together.
+    It runs alone, with more requests than a whole step can run."""
 
     def code(run: SymbolicRun) -> Any:
         config, before, compared = step.config(run), step.state(run), list[tuple[Any, Any]]()
@@ -439,7 +440,8 @@ def new_request_joins_behind(uncounted: int) -> list[Any]:
 
 @lemma("Decoding and paused requests together never exceed the slots.")
 def slots_bound_decoding_and_paused(none_there: int) -> list[Any]:
-    """Claim the bound for the time from a step that decides on pauses to the next prefill.
+    """Claim that decoding and paused requests never exceed the slots, from a step that decides on
+    pauses until the next prefill.
 
     With `none_there` set to 1, this is the lemma's guard, a variant that must fail: that step may
     pause every request.

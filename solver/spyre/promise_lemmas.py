@@ -347,8 +347,10 @@ def code_adds_each_promise(block: int, name: str, more: int) -> list[Any]:
     name="requests_that_end_together_keep_promises_covered_{name}",
 )
 def requests_that_end_together_keep_promises_covered(block: int, name: str, more: int) -> list[Any]:
-    """Claim this for `scheduler.complete`. With `more` set to 1, this is the lemma's guard, a
-    variant that must fail: six more blocks than are free may be promised before."""
+    """Claim that `scheduler.complete` keeps promised blocks free and loses none. With `more` set to
+    1, this is the lemma's guard, a variant that must fail: six more blocks than are free may be
+    promised before.
+    """
     numbers = Numbers()
     revision, last_token = _promise_only(name)
     free, others = length(numbers, "free", 0), length(numbers, "others", 0)
@@ -381,9 +383,9 @@ def requests_that_end_together_keep_promises_covered(block: int, name: str, more
     name="shortage_of_blocks_ends_search_{name}",
 )
 def shortage_of_blocks_ends_search(block: int, name: str, ignored: int) -> list[Any]:
-    """Claim this for `Revision.candidate` with two waiting requests, one of which may be chosen,
-    and one that may decode. With `ignored` set to 1, this is the lemma's guard, a variant that must
-    fail: the pool may have no room for the first."""
+    """Claim that `Revision.candidate` chooses a request only if the pool has room for it, and for
+    each request ahead of it. Two requests wait, and a third may decode. With `ignored` set to 1,
+    this is the lemma's guard, a variant that must fail: the pool may have no room for the first."""
     numbers, revision = Numbers(), REVISIONS[name]
 
     def code(run: SymbolicRun) -> Any:

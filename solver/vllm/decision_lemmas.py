@@ -135,8 +135,8 @@ class Result(NamedTuple):
 
     Attributes:
         hits: the cached tokens that each waiting request finds.
-        turns: the budget that is left when a request's turn comes: the whole budget without the
-            shares that were given before, and not given back.
+        turns: for each request, the budget left when its turn comes: the whole budget minus the
+            shares given so far and not given back.
         asked_for: the tokens for which each scheduled request got blocks.
         asks_rightly: whether the pool is always asked about a request of the state, admission is
             told the request's hit and whether another request runs, and each preemption follows a
