@@ -89,8 +89,8 @@ class BranchingHistory(RunHistory[Any]):
 
     def begun_since(self, gone: RequestHistory) -> tuple[str, ...]:
         """Return the unfinished requests that began after `gone` had ended. If one of them filled a
-        block with the same content, the cache no longer finds the block of `gone`, because it is no
-        longer the newest."""
+        block with the same content, that block is newer, and the cache no longer finds the block of
+        `gone`."""
         if gone.ended_at is None:
             return ()
         return tuple(name for name, account in self.live.items() if account.began > gone.ended_at)

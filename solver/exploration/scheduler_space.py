@@ -202,9 +202,9 @@ class SchedulerSpace:
     def _arrivals(self, node: Node, members: int) -> Iterator[Move]:
         """Let the next request arrive, at the end of the queue.
 
-        If nothing has read the last request in the queue, nothing would read the new one either.
-        The new request can then arrive later with the same effect, so this method yields nothing.
-        This also avoids steps that differ only in how many requests wait.
+        If nothing has read the last request in the queue yet, nothing would read a request behind
+        it. The new request can then arrive later with the same effect, so this method yields
+        nothing. This also avoids steps that differ only in how many requests wait.
         """
         if len(node.known) == self._requests:
             return

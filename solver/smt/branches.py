@@ -32,7 +32,7 @@ class Branches:
 
     def take(self, at: int, condition: Any) -> None:
         """Put this condition at place `at` of the path, and forget the conditions after it. If it
-        already is at this place, change nothing."""
+        is already there, change nothing."""
         if at < len(self._conditions) and address(self._conditions[at][0]) == address(condition):
             return
         self._forget_from(at)

@@ -44,8 +44,9 @@ class SymbolicRun:
         given: the answers to the first comparisons. Later comparisons are answered with yes if that
             is possible.
         taken: the answers so far; `conditions` contains the corresponding terms.
-        others: the paths that are still to be followed. For each later comparison that could also
-            be answered with no, this is the list of answers up to that comparison, followed by no.
+        others: the paths that are still to be followed, as lists of answers. There is one for each
+            later comparison that could also be answered with no: the answers before it, followed by
+            no.
     """
 
     def __init__(self, branches: Branches, given: list[bool]) -> None:
@@ -311,9 +312,9 @@ def paths(
 
     With `quick`, definitions (for example of quotients) are ignored when checking whether a branch
     is possible. This is much faster, but also yields some paths that no numbers can take. If the
-    result is a comparison, it is decided as well. The facts of `numbers` hold on every path. Paths
-    that read the unknown part of a sequence are left out, and so are paths that end in an
-    exception, for example of an `assert`, if no numbers can take them.
+    result is a comparison, it is decided as well. The facts of `numbers` hold on every path. Two
+    kinds of paths are left out: those that read the unknown part of a sequence, and those that end
+    in an exception (for example, of an `assert`) but that no numbers can take.
 
     Raise TooManyPathsError if there are more than MOST_PATHS, or if a path does not end.
     """

@@ -89,9 +89,9 @@ class Scope:
         return UndecidedError(f"does something that the proof does not define: {text} ({where})")
 
     def add(self, items: int) -> None:
-        """Add to the number of ways in which the function could find out that there is one more
-        item: a loop, a variable that it sets in a loop, or an item or a list that it adds to a
-        list, which shifts the list against another one."""
+        """Add to the number of ways in which the function could notice one more item. A loop is
+        such a way, and so is a variable set in a loop. An item or a list added to a list is one
+        too, because it shifts the list against another one."""
         self.of.ways += 0 if self.loose else items
 
     def deepen(self, node: ast.AST, by: int) -> None:

@@ -59,9 +59,9 @@ def _is_new(node: ast.AST | None) -> bool:
 def carried_by(function: ast.AST) -> Iterator[tuple[str, ast.For]]:
     """Yield the variables that a function's loops carry from one item to the next, with the loops.
 
-    A loop carries a variable that it sets for each item if it reads the variable before setting it
-    for the current item, or if a nested function may read the variable. It also carries a list or
-    dict that it fills and that the function reads before the loop ends.
+    A loop carries a variable if it may read a value that it set for an earlier item: it reads the
+    variable before setting it, or a nested function may read it. It also carries a list or dict
+    that it fills and that the function reads before the loop ends.
     """
     defined = [each for each in ast.walk(function) if isinstance(each, ast.FunctionDef)]
     closed = {name for each in defined[1:] for name in _reads(each)}

@@ -157,8 +157,8 @@ def is_plain(function: ast.FunctionDef) -> bool:
 
 
 def _first(node: ast.expr) -> ast.NamedExpr | None:
-    """Return the assignment in an expression before which only constants, fields and other names
-    are evaluated, or None if there is none."""
+    """Return the first assignment in an expression if only constants, fields and other names are
+    evaluated before it, or else None."""
     names = set[str]()
     while not isinstance(node, ast.NamedExpr):
         for part in _operands(node):

@@ -21,8 +21,8 @@ chunks. `hit` is the number of its cached blocks, which never include the block 
    So no token is left out, and no skipped chunk is computed.
 8. `usable_hit_is_as_large_as_possible`: the usable part lies within the hit. If it were one chunk
    larger, it would exceed the hit or include the last chunk.
-9. `rest_fits_only_in_last_chunk`: if the computed tokens fill whole blocks, the rest fits in one
-   chunk if and only if that chunk is chunk n - 1.
+9. `rest_fits_only_in_last_chunk`: if the computed tokens fill whole blocks, the rest of the prompt
+   fits in one chunk if and only if the next chunk is chunk n - 1.
 
 Some releases count tokens as computed before they are (`Revision.counts_ahead`), and choose the
 next chunk by that count:

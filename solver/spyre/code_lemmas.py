@@ -192,8 +192,8 @@ def newcomer_starts_with_its_hit(block: int, more: int) -> list[Any]:
     name="step_runs_planned_chunk_{name}",
 )
 def step_runs_planned_chunk(block: int, name: str, more: int) -> list[Any]:
-    """Claim that a step runs the planned chunk, whether it is the first or a later one, after any
-    prefix hit, or that it changes nothing of the request.
+    """Claim that a step either runs the planned chunk or leaves the request unchanged. The chunk
+    may be the first or a later one, after any prefix hit.
 
     Another request may decode or be paused, and be aborted within the step; another one may wait.
     """

@@ -174,7 +174,7 @@ def door_refuses_what_lemmas_assume(block: int, more: int) -> list[Any]:
 )
 def step_obeys_length_constraint(block: int, unasked: int) -> list[Any]:
     """Claim that a step with one or two decoding requests asks the constraint about all of them, at
-    their tkv, and obeys the answer, whatever the other checks answer. Another request may wait.
+    their tkv, and obeys its answer. The other checks may give any answer. Another request may wait.
 
     With `unasked` set to 1, this is the lemma's guard, a variant that must fail: it claims the same
     of chunks other than the last.

@@ -189,8 +189,8 @@ def step_keeps_fair_order(
 
 
 def _stays_if_it_fits(ordered: list[str], kept: set[str], asked: Asked) -> Any:
-    """Return whether the kept requests were compared with the limit together, and fit, and each
-    other request was compared together with those that are ahead of it and kept, and did not."""
+    """Return whether the kept requests, compared with the limit together, fit, and whether each
+    other request, compared together with the kept ones ahead of it, did not fit."""
     claims = [any_of(not kept, *(fits for batch, fits in asked if batch == kept))]
     for at, name in enumerate(ordered):
         if name not in kept:

@@ -1,8 +1,8 @@
 """Compare a user's formula on symbols with the same formula on numbers.
 
-The lemmas run the formula on symbols. A function that looks at the types of its arguments, or that
-catches the error of an operation that symbols do not support, may return something else there than
-in a run of the model. A proof would then be about another formula.
+The lemmas run the formula on symbols. Some functions may return something else there than in a run
+of the model: those that look at the types of their arguments, or that catch the error when symbols
+do not support an operation. A proof would then be about another formula.
 """
 
 from collections.abc import Callable, Iterator
@@ -56,8 +56,8 @@ def check_on_symbols(formula: str, block: int | None, choose: Callable[[int], in
 
 
 def _samples(choose: Callable[[int], int]) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Yield the tkv, the numbers of a decoding request, and the newcomer's prompt and remaining
-    tokens, such that no request is longer than the tkv; and a block size."""
+    """Yield the tkv, the numbers of a decoding request, the newcomer's prompt and remaining tokens,
+    and a block size. No request is longer than the tkv."""
     for most in LARGEST:
         for _ in range(SAMPLES):
             prompt = 1 + choose(most)

@@ -34,9 +34,10 @@ So paused requests never starve one another, whichever outputs have priority.
 Prefills can starve them, though. No pauses are decided in a prefill, so 4 does not count prefills.
 While a request decodes, none starts. But when the last decoding request leaves, release 2.5.2
 admits the next waiting one although others are paused (its `is_empty`). If that one stays, the next
-step decides on pauses. If it has a prompt of one chunk and generates one token, it leaves at once,
-and another may follow, forever if such requests keep coming (`starvation`). With finitely many
-requests, a paused one waits for at most 2 (N - 1) steps, plus one for each such one-token request.
+step decides on pauses. But if its prompt has one chunk and it generates one token, it leaves at
+once, and the next waiting one is admitted. If such requests keep coming, this goes on forever
+(`starvation`). With finitely many requests, a paused one waits for at most 2 (N - 1) steps, plus
+one for each such one-token request.
 """
 
 from collections.abc import Callable, Iterator
@@ -281,7 +282,8 @@ def keeps_order(step: SettlingStep, more: int) -> list[Any]:
     name="resumed_requests_fit_{step.decoding}_{step.paused}",
 )
 def resumed_requests_fit(step: SettlingStep, more: int) -> list[Any]:
-    """Claim this for `pause_and_resume` alone, with more requests than a whole step can run."""
+    """Claim that the requests which `pause_and_resume` lets decode fit within the limit together.
+    It runs alone, with more requests than a whole step can run."""
 
     def code(run: SymbolicRun) -> Any:
         config, before, compared = step.config(run), step.state(run), list[tuple[Any, Any]]()
@@ -309,9 +311,9 @@ def resumed_requests_fit(step: SettlingStep, more: int) -> list[Any]:
     "none."
 )
 def chosen_request_prefills_or_waits(configuration: StepConfiguration, ignored: int) -> list[Any]:
-    """Claim that the release's `candidate`, whatever the constraints answer, chooses the request in
-    its prefill or, if there is none, a waiting request or none. With `ignored`, the claim leaves
-    out the request in its prefill."""
+    """Claim that the release's `candidate` chooses the request in its prefill. If there is none, it
+    chooses a waiting request or none. The constraints may give any answer. With `ignored`, the
+    claim leaves out the request in its prefill."""
     step, revision = SettlingStep(configuration, 1, 0), configuration.revision
 
     def code(run: SymbolicRun) -> Any:
@@ -340,8 +342,8 @@ def _were_kept(step: SettlingStep, more: int, stepped: Stepped) -> Any:
 
 
 def _fits_as_it_is(step: Step, more: int, ids: set[str], compared: Any) -> Iterator[Any]:
-    """Yield, for each comparison of exactly these requests with the limit, the claim that they fit,
-    and had the lengths that they have before the step."""
+    """Yield a claim for each comparison of exactly these requests with the limit: they fit, and
+    they were compared at the lengths that they have before the step."""
     lengths = {f"r{number}": member.computed for number, member in enumerate(step.members)}
     for batch, fits in compared:
         if {request.id for request in batch} == ids and len(batch) == len(ids):
@@ -438,7 +440,8 @@ def new_request_joins_behind(uncounted: int) -> list[Any]:
 
 @lemma("Decoding and paused requests together never exceed the slots.")
 def slots_bound_decoding_and_paused(none_there: int) -> list[Any]:
-    """Claim the bound for the time from a step that decides on pauses to the next prefill.
+    """Claim that decoding and paused requests never exceed the slots, from a step that decides on
+    pauses until the next prefill.
 
     With `none_there` set to 1, this is the lemma's guard, a variant that must fail: that step may
     pause every request.

@@ -137,8 +137,8 @@ class _Second:
 
 @lemma("No step is idle while a request waits or prefills.", "spyre.documented.decide")
 def waiting_request_prevents_idling(revision: Revision, none_there: int) -> list[Any]:
-    """Claim that a newcomer that waits or prefills, alone or together with a decoding request,
-    prevents an idle step, whether or not a second request waits behind it.
+    """Claim that no step is idle while a newcomer waits or prefills. Another request may decode,
+    and a second one may wait behind the newcomer.
 
     With `none_there` set to 1, this is the lemma's guard, a variant that must fail: it also covers
     steps without a newcomer.
@@ -302,8 +302,8 @@ def every_other_step_lowers_rank(revision: Revision, more: int) -> list[Any]:
 
 @lemma("At rank 0 the first in line starts.", "spyre.documented.candidate")
 def first_in_line_starts_at_rank_zero(revision: Revision, beside: int) -> list[Any]:
-    """Claim that the first in line starts if no request prefills or decodes, whether or not a
-    second request waits behind it.
+    """Claim that the first in line starts if no request prefills or decodes. A second request may
+    wait behind it.
 
     With `beside` set to 1, this is the lemma's guard, a variant that must fail: one request may
     decode.

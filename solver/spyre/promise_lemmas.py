@@ -144,9 +144,9 @@ def _promise_only(name: str) -> tuple[Any, int]:
 def _promises_covered(
     numbers: Numbers, block: int, last_token: int, holders: dict[str, Holder]
 ) -> Callable[[Any], Any]:
-    """Return the claim that no request exceeds its need, that all promised blocks are free, that no
-    promise to other requests is withdrawn, and that free and held blocks, each counted once, are as
-    many as before.
+    """Return the claim that no request exceeds its need, that all promised blocks are free, and
+    that no promise to other requests is withdrawn. Also claim that as many blocks as before are
+    free or held, each counted once.
 
     Promised blocks include those promised to aborted requests.
     """
@@ -164,9 +164,9 @@ def _promises_covered(
 
 
 def _after(before: State, after: State) -> Any:
-    """Return what `_promises_covered` needs: the blocks of each request, those that are free, those
-    promised to others, how many fewer than before these are, and whether each block is still free
-    or held."""
+    """Return what `_promises_covered` compares: the number of blocks that each request holds, that
+    are free, and that are promised to others, by how much the last number fell, and whether as many
+    blocks as before are free or held."""
     held = {request.id: len(request.blocks) for request in _admitted(after)}
     free: Any = free_blocks(after.pool)
     lost = bare(after.lost_blocks)
@@ -310,9 +310,9 @@ def code_keeps_promises_covered_at_abort(block: int, name: str, more: int) -> li
     name="code_adds_each_promise_{name}",
 )
 def code_adds_each_promise(block: int, name: str, more: int) -> list[Any]:
-    """Claim, for one iteration of the loop in `blocks.reserved` and any sum so far, that the
-    iteration adds the promise to its request, and that a running and, if the revision pauses
-    requests, a paused request are both visited."""
+    """Claim that one iteration of the loop in `blocks.reserved` adds the promise to its request,
+    whatever the sum so far. Also claim that the loop visits running requests and, if the revision
+    pauses requests, paused ones."""
     numbers = Numbers()
     revision, last_token = _promise_only(name)
     lost, so_far = length(numbers, "lost", 0), length(numbers, "promised", 0)
@@ -353,8 +353,10 @@ def code_adds_each_promise(block: int, name: str, more: int) -> list[Any]:
     name="requests_that_end_together_keep_promises_covered_{name}",
 )
 def requests_that_end_together_keep_promises_covered(block: int, name: str, more: int) -> list[Any]:
-    """Claim this for `scheduler.complete`. With `more` set to 1, this is the lemma's guard, a
-    variant that must fail: six more blocks than are free may be promised before."""
+    """Claim that `scheduler.complete` keeps promised blocks free and loses none. With `more` set to
+    1, this is the lemma's guard, a variant that must fail: six more blocks than are free may be
+    promised before.
+    """
     numbers = Numbers()
     revision, last_token = _promise_only(name)
     free, others = length(numbers, "free", 0), length(numbers, "others", 0)
@@ -387,9 +389,9 @@ def requests_that_end_together_keep_promises_covered(block: int, name: str, more
     name="shortage_of_blocks_ends_search_{name}",
 )
 def shortage_of_blocks_ends_search(block: int, name: str, ignored: int) -> list[Any]:
-    """Claim this for `Revision.candidate` with two waiting requests, one of which may be chosen,
-    and one that may decode. With `ignored` set to 1, this is the lemma's guard, a variant that must
-    fail: the pool may have no room for the first."""
+    """Claim that `Revision.candidate` chooses a request only if the pool has room for it, and for
+    each request ahead of it. Two requests wait, and a third may decode. With `ignored` set to 1,
+    this is the lemma's guard, a variant that must fail: the pool may have no room for the first."""
     numbers, revision = Numbers(), REVISIONS[name]
 
     def code(run: SymbolicRun) -> Any:

@@ -121,8 +121,8 @@ def keeps_order(step: Step, more: int, stepped: Stepped) -> Any:
 
 
 def _kept(step: Step, more: int, stepped: Stepped) -> Iterator[Any]:
-    """Yield, for each decoding or paused request, the claim that it has one token more if it
-    ran, and that it has left if it ended or was aborted."""
+    """Yield claims about each decoding or paused request: if it ran, it has one token more; if it
+    left, it had ended or was aborted; if it stays, it has a token left to generate."""
     after = {request.id: request for request in stepped.after.admitted}
     for number, member in enumerate(step.members):
         name = f"r{number}"

@@ -2,8 +2,8 @@
 
 The terms of the formulas are computed by the model's own code (`model.spyre.volumetric`). The walk
 and the checks of `model.spyre.peak` are written a second time for Z3, and tests compare them with
-the model on concrete numbers. At the end of each request, the checks consider for every request
-whether it is active, how long it is, and what offset it has in its last block.
+the model on concrete numbers. At the end of each request, the checks look at every request: whether
+it is active, how long it is, and where in its last block it ends.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -35,8 +35,8 @@ class Lengths(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A decoding request: whether it is present, its computed tokens, the decode steps that it
-    still has to run, its own tkv, and the tokens of its prompt."""
+    """A decoding request: whether it is present, its computed tokens, its remaining decode steps,
+    its own tkv, and the tokens of its prompt."""
 
     present: Any
     computed: Any

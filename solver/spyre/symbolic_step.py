@@ -323,7 +323,8 @@ class Step:
         return Stepped(before, after, decision, computed, calls, inside, compared, tkvs)
 
     def _aborted_inside(self, run: SymbolicRun, names: tuple[str, ...]) -> Any:
-        """Return the ids of the aborts within the step; with few requests, some have left."""
+        """Return the ids of the aborts within the step. With few requests, they include ids of
+        requests that have already left."""
         if self.settles or self.size > FEW:
             return OnlyVisited(names)
         gone: Any = run.number(self.gone)

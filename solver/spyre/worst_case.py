@@ -204,8 +204,8 @@ def _waste(setting: Setting, beyond: int, *, guess: bool = False) -> Reached:
 
 
 def one_long_prompt(setting: Setting, problem: Problem) -> list[Any]:
-    """Return facts which say that short prompts join early, then a long one, and right after it the
-    short one that is refused."""
+    """Return facts which say that short prompts join early and a long one later. Right after the
+    long one comes a short one, which is refused."""
     *early, long, last = problem.arrivals
     at_once = [last.prompt <= 2 * setting.block, last.joins == long.joins + 1]
     return at_once + short_and_early(setting, early)

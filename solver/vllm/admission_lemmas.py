@@ -27,8 +27,8 @@ and the tokens generated so far.
    no request is preempted. The chapter's other advice against preemption does not always hold (see
    `anomalies`).
 
-So whether or not `reserve_full_isl` is set, every admitted request could finish alone (1, 2), and
-is not kept out while no request runs (3), because the scheduler then asks for its blocks
+So with or without `reserve_full_isl`, every admitted request could finish alone (1, 2). If no
+request runs, the first in line is not kept out (3), because the scheduler then asks for its blocks
 (`code_admits_first_in_line_N`). `progress_lemmas` continues the argument.
 
 Each guard removes a block or adds a token.

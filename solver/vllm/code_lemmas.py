@@ -326,9 +326,9 @@ def hit_leaves_last_token(block: int, size: int, more: int) -> list[Any]:
     "pool.cached_blocks",
 )
 def hit_looks_up_each_block(block: Any, more: int) -> list[Any]:
-    """Claim that the loop over the blocks of a request visits exactly those without its last token,
-    and that one iteration, of any number, looks up the tokens up to its block, hits that block and
-    lets the loop go on.
+    """Claim that the loop visits exactly the blocks of a request that end before its last token.
+    Also claim that each iteration looks up the tokens up to the end of its block, hits that block
+    and lets the loop go on.
 
     Every block is cached. With `more` set to 1, this is the lemma's guard, a variant that must
     fail: the last block that is visited may not end right before the last token.

@@ -142,8 +142,8 @@ class Result(NamedTuple):
 
     Attributes:
         hits: the cached tokens that each waiting request finds.
-        turns: the budget that is left when a request's turn comes: the whole budget without the
-            shares that were given before, and not given back.
+        turns: for each request, the budget left when its turn comes: the whole budget minus the
+            shares given so far and not given back.
         asked_for: the tokens for which each scheduled request got blocks.
         asks_rightly: whether the pool is always asked about a request of the state, admission is
             told the request's hit and whether another request runs, and each preemption follows a
@@ -411,9 +411,9 @@ def _before(decision: Decided, name: str, other: str) -> Any:
     name="completion_leaves_next_token_{policy}_{running}_{waiting}",
 )
 def completion_leaves_next_token(policy: str, running: int, waiting: int, more: int) -> list[Any]:
-    """Claim that a whole step decides about the given state, counts the tokens that it computes, at
-    most its budget, emits tokens only for requests whose known tokens are all computed, keeps the
-    order of the queues, and leaves blocks only to running requests.
+    """Claim that a whole step decides about the given state, counts the tokens that it computes,
+    and stays within its budget. It emits tokens only for requests whose known tokens are all
+    computed, keeps the order of the queues, and leaves blocks only to running requests.
 
     Also claim that a request that continues has a token left to compute. The first request may be
     aborted within the step. With `more` set to 1, this is the lemma's guard, a variant that must

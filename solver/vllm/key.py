@@ -17,8 +17,8 @@ class Key:
     fields and use the same key.
 
     Without a cache, requests and blocks are only numbers. A request that has generated tokens
-    behaves like one with a longer prompt, so only its known tokens, its computed tokens and the
-    tokens left to generate count.
+    behaves like one with a longer prompt. So only three numbers of tokens count: those known, those
+    computed, and those left to generate.
 
     `mentioned` are the requests whose answers occur in a prompt of the menu; they keep their names.
     `in_flight` says whether decisions may be in flight, and requests parked. `newest` says whether
