@@ -275,10 +275,7 @@ def with_load(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> R
     blocks, or all."""
     block, at_once = groups.hit_unit(config), loads.are_synchronous(config)
     whole = request.prompt_len // block * block
-    first = min(block, whole)
-    tokens = draw(
-        st.sampled_from((0, request.prompt_len, whole, first, first, min(2 * block, whole)))
-    )
+    tokens = draw(st.sampled_from((0, request.prompt_len, whole, min(block, whole))))
     steps = draw(st.sampled_from((0, 1, 3, 8))) if tokens and not at_once else 0
     fails = None
     if tokens and not (at_once and in_flight.depth(config) > 1):

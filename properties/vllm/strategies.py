@@ -14,7 +14,7 @@ from ...model.scenario import Request
 from ..search.generators import TIME_STAMP, Shape, like_an_earlier_prompt
 from . import AHEAD_IN_STAGES, ANY_LENGTH, LATER_LIMITS, V2_AHEAD_IN_STAGES, WITH_THE_NULL_BLOCK
 from .group_strategies import kv_groups, watermarks
-from .history import groups, loads, speculation
+from .history import groups, speculation
 from .history.request_history import VllmRequestHistory
 from .history.run import VllmRun
 from .history.speculation import drafts as drafts  # for `drafts_of`
@@ -282,14 +282,8 @@ def shapes(draw: st.DrawFn, config: Config) -> Shape:
     prompts are mostly of equal length, so that they need their blocks in the same step."""
     block, longest = config["block_size"], longest_request(config)
     crowded = is_crowded(config)
-    kinds: tuple[str, ...] = ("short",) if crowded else ("short", "short", "border", "whole")
-    if loads.are_made(config) and not loads.are_synchronous(config):
-        # What a load leaves to compute needs blocks of its own.
-        kinds += ("several",) * len(kinds)
-    kind = draw(st.sampled_from(kinds))
-    if kind == "several":
-        prompt = block * draw(st.integers(2, 6)) + draw(st.integers(-1, 1))
-    elif kind == "border":
+    kind = "short" if crowded else draw(st.sampled_from(("short", "short", "border", "whole")))
+    if kind == "border":
         border = draw(st.sampled_from(borders(config)))
         prompt = border * draw(st.integers(1, 3)) + draw(st.integers(-1, 1))
     elif kind == "whole":

@@ -19,13 +19,14 @@ _ADAPTERS: dict[str, Any] = {
     "policy": "fcfs",  # by priority, documents leave open which request is next
 }
 # Requests that wait for something of their own while the pool is scarce.
-_LOADS = {"kv_connector": True, "num_blocks": 9, "max_num_seqs": 16, "max_num_batched_tokens": 512}
 _IN_SCARCE: Sequence[dict[str, Any]] = (
-    _LOADS | {"policy": "fcfs"},
+    {
+        **{"kv_connector": True, "policy": "fcfs"},
+        **{"num_blocks": 9, "max_num_seqs": 16, "max_num_batched_tokens": 512},
+    },
     _ADAPTERS
     | {"max_loras": 1, "max_num_seqs": 3, "async_scheduling": False, "num_speculative_tokens": 0},
     {"structured_outputs": True, "policy": "priority", "num_blocks": 9, "max_num_seqs": 16},
-    _LOADS | {"policy": "priority"},
 )
 WORKLOADS: Mapping[str, Mapping[str, Any]] = {
     "crowd": _PUBLISHED
