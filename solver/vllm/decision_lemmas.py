@@ -21,6 +21,7 @@ from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubs
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from ..smt.passed_on import Name, must_be, plain_id
+from ..smt.terms import all_of
 from . import symbols
 from .symbols import Held, Reported, Settings, some
 
@@ -318,8 +319,7 @@ def step_keeps_budget(policy: str, running: int, waiting: int, more: int) -> lis
         claims.append(z3.BoolVal(plan.scheduled.keys() == plan.asked_for.keys()))
         claims.append(z3.BoolVal(plan.asks_rightly))
         once = sorted([*plan.running, *plan.waiting]) == names
-        claims.append(z3.BoolVal(once and len(plan.uncomputed) == len(plan.waiting)))
-        claims += [number == 0 for numbers in plan.uncomputed for number in numbers]
+        claims += [z3.BoolVal(once), _waits_anew(plan)]
         for name in {*plan.running} - plan.scheduled.keys():
             # It was running before, and the decision ended before its turn: the budget was used up,
             # or a request found no blocks.
@@ -371,7 +371,7 @@ def decision_keeps_first(policy: str, running: int, waiting: int, more: int) -> 
             inorder = inorder and plan.waiting == [*back, *rest]
         if ran and not plan.scheduled:
             inorder = inorder and bool(plan.preempted) and len(plan.running) < len(ran)
-        claims = [z3.BoolVal(inorder and plan.asks_rightly)]
+        claims = [z3.BoolVal(inorder and plan.asks_rightly), _waits_anew(plan)]
         if first in plan.scheduled:
             claims.append(plan.scheduled[first] >= (1 if running > 1 else 1 + more))
         elif not ran:
@@ -396,6 +396,13 @@ def decision_keeps_first(policy: str, running: int, waiting: int, more: int) -> 
         return z3.And(claims)
 
     return holds_on(decision.numbers, decision.taken, kept)
+
+
+def _waits_anew(plan: Result) -> Any:
+    """Return whether every waiting request, a preempted one as well, has no block, and begins with
+    its first token."""
+    without_blocks = len(plan.uncomputed) == len(plan.waiting)
+    return all_of(without_blocks, *(n == 0 for numbers in plan.uncomputed for n in numbers))
 
 
 def _before(decision: Decided, name: str, other: str) -> Any:

@@ -444,6 +444,11 @@ MOVES_UP = "            place -= plan.running.index(victim) < place\n"
             ),
         ),
         (
+            "V1CP-R12",
+            "decision_keeps_first_fcfs_2_0",
+            Edit(SCHEDULER, REWOUND, REWOUND.replace("drafted", "blocks=victim.blocks, drafted")),
+        ),
+        (
             "V1CP-R32",
             "run_begins_empty",
             Edit(
@@ -475,13 +480,8 @@ MOVES_UP = "            place -= plan.running.index(victim) < place\n"
     ids=[
         *("a request runs twice", "a victim keeps what it computed", "a victim ends the round"),
         *("of equals, the first is a victim", "blocks of two that end together"),
-        *(
-            "an abort within a step",
-            "a block that is not full",
-            "a slot too many",
-            "a line that turns",
-            "a small pool",
-        ),
+        *("an abort within a step", "a block that is not full", "a slot too many"),
+        *("a line that turns", "a victim with blocks", "a small pool"),
         *("a spare block with prefix caching", "a block is lost when one is published"),
     ],
 )
