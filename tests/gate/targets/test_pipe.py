@@ -23,7 +23,6 @@ from schedproof.model.faults import (
     TargetTooLarge,
 )
 from schedproof.model.systems import full_config
-from schedproof.properties.checking.failure_signature import own_frames
 
 PRELUDE = """
 import json, os, signal, sys, time
@@ -153,39 +152,6 @@ def test_no_full_reply_within_the_limit_is_a_hang_and_the_process_is_gone(answer
         assert (caught.value.op, caught.value.seconds) == ("step", SHORT)
         assert is_gone(pid)
         assert str(caught.value) == "target hung: no reply to 'step' within 0.2 s"
-
-
-SERVED = """
-import time
-from schedproof.gate.targets.jsonl import serve
-class Target:
-    def start(self, system, revision, config): return {"ok": True}
-    def step(self):
-        LOOP()
-def helper(): return sum(range(300))
-def outer():
-    while not helper(): pass
-    while True: inner()
-def inner(): helper(); helper()
-def waits(): time.sleep(60)
-def in_c(): sum(iter(int, 1))
-serve(Target())
-"""
-
-
-@pytest.mark.parametrize("loop", ["outer", "waits", "in_c"])
-def test_the_stack_of_a_hang_begins_with_the_function_that_does_not_return(
-    loop, monkeypatch, tmp_path
-):
-    monkeypatch.setattr(pipe, "EXIT_PATIENCE", 3.0)
-    monkeypatch.setattr(pipe, "LOOP_PATIENCE", 0.5 if loop == "in_c" else PATIENT)
-    program = tmp_path / "served.py"
-    program.write_text(SERVED.replace("LOOP", loop))
-    with PipeTarget([sys.executable, str(program)], step_limit=SHORT) as target:
-        target.start("spyre", "documented", {})
-        with pytest.raises(TargetHung) as caught:
-            target.step()
-    assert [frame.function for frame in own_frames(caught.value.details)] == [loop, "step"]
 
 
 def test_a_target_that_does_not_read_is_a_hang():
