@@ -218,13 +218,14 @@ def prefix(content: Content, tokens: int) -> Content:
     hashes. Identical prefixes have the same name, so a request finds only blocks with its own
     tokens (ALL-R11).
     """
-    cut = []
-    for stream, length in content:
-        if tokens <= 0:
-            break
-        cut.append((stream, min(length, tokens)))
+    whole: Content = ()
+    for segment in content:
+        stream, length = segment
+        if tokens <= length:
+            return (*whole, (stream, tokens)) if tokens > 0 else whole
+        whole = (*whole, segment)
         tokens -= length
-    return tuple(cut)
+    return whole
 
 
 def cached_blocks(
