@@ -44,9 +44,8 @@ class SymbolicRun:
         given: the answers to the first comparisons. Later comparisons are answered with yes if that
             is possible.
         taken: the answers so far; `conditions` contains the corresponding terms.
-        others: the paths that are still to be followed, as lists of answers. There is one for each
-            later comparison that could also be answered with no: the answers before it, followed by
-            no.
+        others: the paths that are still to be followed, as lists of answers: for each later
+            comparison that could also be answered with no, those before it, followed by no.
     """
 
     def __init__(self, branches: Branches, given: list[bool]) -> None:
