@@ -1,4 +1,4 @@
-"""The solver's parts of each registered system: its scopes, proofs and contracts.
+"""What the solver knows of each registered system: its scopes, proofs and contracts.
 
 This module does not import Z3, because that takes a third of a second.
 """

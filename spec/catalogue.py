@@ -274,8 +274,8 @@ def _has(system: str, rule_id: str) -> bool:
 
 
 def selected(rules: Sequence[Rule], words: Iterable[str]) -> dict[str, bool]:
-    """Return the ids of the rules that the words select, each with whether one of the words names
-    that rule itself.
+    """Map the id of each rule that the words select to True if a word is this id, and to False if
+    only patterns select it.
 
     A word is either an id, which names a rule itself, or a pattern such as ALL-*, which selects
     every checked rule that matches. Raise CatalogueError for an unknown id, and for a pattern that

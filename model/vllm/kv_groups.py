@@ -268,8 +268,8 @@ def start(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence,
 
 
 def junction_of(config: VllmConfig, pool: Pool, sequence: Sequence, hit: int) -> int:
-    """Return how many tokens full attention has cached, rounded down to a block boundary of every
-    group. Return 0 unless this is more than the hit of `hit` blocks."""
+    """Return how many tokens full attention has cached, rounded down to a number that is whole
+    blocks in every group. Return 0 if the hit, of `hit` blocks, covers as many tokens."""
     if config.hits_inside:
         _, most = partial_hits.longest(config, pool, sequence)
         return most if most > hit * config.block_size + sequence.inside else 0

@@ -36,12 +36,12 @@ def chunk(
     junction: int,
     last: LastStop = last_stop,
 ) -> int:
-    """Return how many of the `tokens` tokens from `start` on a request computes. The number may be
-    0.
+    """Return how many tokens a request computes, beginning at `start`: at most `tokens`, and
+    perhaps none.
 
     A chunk of a prefill ends at a block boundary, unless it is the last chunk, or a block is too
     large for one chunk (V1-R56). No chunk extends past the last stop, past the end of the block in
-    which it begins, or past the `junction`, up to which full attention has cached the tokens
+    which it begins, or past the `junction`, where the tokens that full attention has cached end
     (V1-R69).
     """
     end, size = start + tokens, config.block_size

@@ -279,7 +279,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @cached_property
     def retains_little(self) -> bool:
-        """Return whether only a few blocks of sliding windows can be found later."""
+        """Return whether later requests can find only a few blocks of sliding windows."""
         return isinstance(self.prefix_cache_retention_interval, int)
 
     @cached_property

@@ -40,7 +40,7 @@ NO_REQUEST = "no such request"
 
 @dataclass
 class Side:
-    """One of the two targets, with the system and revision that it is started as.
+    """One of the two targets, with the system and revision whose configuration it gets.
 
     Attributes:
         started: the target's reply to the last start.

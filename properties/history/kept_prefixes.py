@@ -131,8 +131,8 @@ class KeptPrefixes:
         return max(computed - drafts, 0) // self.block_size
 
     def _complete(self, history: Run, step: Step) -> None:
-        """Record that the blocks of the decision that completes are computed. If a request has
-        ended or was preempted since, the cache may discard what the decision computed for it."""
+        """Record that a decision completes, so its blocks are computed. If a request has ended or
+        was preempted since the decision, the cache may discard what was computed for it."""
         for name in step.preempted or ():
             self.in_flight[name] = [[] for _ in self.in_flight.get(name, ())]
         ended = {name for name, reason in (step.finished or {}).items() if reason == "aborted"}

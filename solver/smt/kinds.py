@@ -67,9 +67,8 @@ def stream(item: Kind) -> Kind:
 
 
 def place(lists: tuple[str, ...] = ()) -> Kind:
-    """Return the kind of a place in a list. `lists` are the expressions that stand for this list in
-    the code. Code may only take the item at this place, or count the items that are still to
-    come."""
+    """Return the kind of a place in a list. `lists` are the names that the code has for this list.
+    Code may only take the item at this place, or count the items that are still to come."""
     return Kind("place", lists)
 
 

@@ -44,7 +44,7 @@ def length_of(collection: Any) -> Any:
 
 
 def can_count(item: Any) -> bool:
-    """Return whether an item can say that it counts as several items."""
+    """Return whether an item may stand for several items, and knows how many."""
     if isinstance(item, tuple):
         return any(map(can_count, item))
     named = isinstance(item, str) and type(item) is not str

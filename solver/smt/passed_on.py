@@ -32,7 +32,7 @@ class Name(str):
 
 
 def plain_id(name: str) -> str:
-    """Return the plain id that a `Name` hides from the code."""
+    """Return the id as a plain string. Code that is run on symbols sees a `Name` instead."""
     return str.__str__(name)
 
 

@@ -48,8 +48,8 @@ class Group(NamedTuple):
 def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
     """Return the lemmas that prove LIMIT or JOIN. `block` is in tokens; None stands for any size.
 
-    LIMIT follows from JOIN by induction over admissions. Releases that pause requests keep LIMIT no
-    matter which requests join.
+    LIMIT follows from JOIN by induction over admissions. In releases that pause requests, LIMIT
+    holds whatever requests join.
     """
     import_models()
     revision = REVISIONS[setting.revision]

@@ -121,8 +121,8 @@ def worst(setting: Setting, objective: Objective) -> Iterator[Known]:
 
 
 def _worst_refusal(setting: Setting) -> Iterator[Known]:
-    """Yield bounds on the waste. First search in whole blocks, and only where the worst refusals
-    usually are; then search exactly and everywhere."""
+    """Yield bounds on the waste. First search only lengths that are whole blocks, and only where
+    the worst refusals usually are; then search exactly and everywhere."""
     known = Known(-1, setting.limit, ())
     for guess in _bisected(lambda beyond: _waste(setting, beyond, guess=True), known, -1):
         if guess.reached > known.reached:

@@ -153,11 +153,11 @@ def table_wrong(history: RunHistory, step: Step) -> str | None:
 
 
 def _blocks_with_next_token(history: RunHistory, computed: int) -> int:
-    """Return the number of blocks for these tokens and the next token.
+    """Return the number of blocks for `computed` tokens and the next token.
 
-    In the deck, a sequence takes the next token's block as soon as the previous block is full: "256
-    tokens so far … at boundary → new block". In the release, it takes the block together with the
-    token.
+    In the deck, which is nano-vLLM's document, a sequence takes the next token's block as soon as
+    the previous block is full: "256 tokens so far … at boundary → new block". In the release, it
+    takes the block together with the token.
     """
     more = history.revision == WHOLE_PROMPTS
     return blocks_for(history, computed + more)

@@ -157,7 +157,7 @@ def routing_after(history: RunHistory[Any], step: Step) -> Routing:
 
 @once
 def groups_after(history: RunHistory[Any], step: Step) -> Groups:
-    """Return the content of the blocks in the groups after the first while the step is computed.
+    """Return what the blocks of all groups but the first contain while the step is computed.
 
     A block can be found as soon as a step that fills it is decided.
     """

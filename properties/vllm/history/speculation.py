@@ -88,8 +88,8 @@ def correct_drafts(request: VllmRequestHistory, tokens: int) -> int:
 
 
 def loses_drafts(config: Config, request: VllmRequestHistory) -> bool:
-    """Return whether the scheduler lacks the drafts of the next decision. It must check drafts
-    against the request's grammar, but gets them only together with the token in flight before them.
+    """Return whether the scheduler must decide without the request's drafts. It must check drafts
+    against a grammar first, and receives them only when the token in flight before them arrives.
     """
     return request.arrived_blocked and decides_ahead(config) and not request.tokens_in_flight
 
@@ -138,7 +138,7 @@ def slots(config: Config, covered: int) -> int:
 
 
 def compute(config: Config, request: VllmRequestHistory, first: bool) -> None:
-    """Record that tokens were computed, which `computed` already includes.
+    """Record that tokens were computed. `request.computed` already includes them.
 
     If `first` is set, these are the first tokens of the request, and it may have no blocks for the
     lookahead yet.

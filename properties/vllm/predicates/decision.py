@@ -329,7 +329,7 @@ def computed_after(history: VllmRun, step: Step, request: VllmRequestHistory) ->
 
 def has_output(history: VllmRun, step: Step, image: encoder.Input) -> bool:
     """Return whether the step shows that the worker has the output of an encoder input. Return
-    False if something else may keep a request from computing the input."""
+    False if the request may have to wait for another reason."""
     if encoder.are_whole(history.config):
         return False
     shown = step.encoder_inputs is not None and step.encoder_dropped is not None
