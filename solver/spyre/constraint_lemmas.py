@@ -366,8 +366,8 @@ class Accepted(NamedTuple):
 
     @classmethod
     def make(cls, numbers: Numbers, longest: Any, *, decodes: bool) -> "Accepted":
-        lengths = (length(numbers, name) for name in ("prompt", "tokens", "ends"))
-        made = cls(*lengths, length(numbers, "generated", int(decodes)))
+        prompt, tokens, ends = (length(numbers, name) for name in ("prompt", "tokens", "ends"))
+        made = cls(prompt, tokens, ends, length(numbers, "generated", int(decodes)))
         numbers.facts += [made.prompt + made.tokens - 1 <= longest, made.ends <= made.tokens]
         numbers.facts.append(made.generated < made.ends)
         return made
