@@ -48,10 +48,9 @@ from .decision_lemmas import (
     completion_leaves_next_token,
     decision_keeps_first,
     in_decisions,
-    make_state,
     step_keeps_budget,
 )
-from .symbols import Settings, blocks, some
+from .symbols import Settings, blocks, make_state, some
 
 BLOCK = 16  # tokens, unless the lemmas are about any size
 FEW = 3  # blocks; the code hands them out one by one
