@@ -79,7 +79,9 @@ def admission(block: int | None) -> list[Obligation]:
     ]
     door, *grows = never_preempted(block)
     # The scheduler asks for blocks for a request that runs alone, or for the first in line.
-    asks = in_decisions(decision_keeps_first, (size for size in SIZES if size[0] <= 1))
+    # Of two that run, one may be preempted, and waits without blocks.
+    few = (size for size in SIZES if size[0] <= 1 or size == (2, 0))
+    asks = in_decisions(decision_keeps_first, few)
     others = (*asks, *whole_steps(), *keeps_order(), *gives_back())
     return [door, *admits, *grows, *_admits_if_none_run(block), *others]
 
