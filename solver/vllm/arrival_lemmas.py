@@ -18,8 +18,8 @@ from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubs
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from ..smt.passed_on import Name, plain_id
-from .decision_lemmas import POLICIES, Symbolic, make_requests, make_state
-from .symbols import Settings, some
+from .decision_lemmas import POLICIES, Symbolic, make_requests
+from .symbols import Settings, make_state, some
 
 HELD = (1, 2, 3)  # blocks of a request that gives them back
 QUEUES = ((0, 0), (1, 1), (0, 2), (2, 0))  # the numbers of running and of waiting requests

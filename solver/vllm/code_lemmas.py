@@ -48,10 +48,9 @@ from .decision_lemmas import (
     completion_leaves_next_token,
     decision_keeps_first,
     in_decisions,
-    make_state,
     step_keeps_budget,
 )
-from .symbols import Settings, blocks, some
+from .symbols import Settings, blocks, make_state, some
 
 BLOCK = 16  # tokens, unless the lemmas are about any size
 FEW = 3  # blocks; the code hands them out one by one
@@ -80,7 +79,9 @@ def admission(block: int | None) -> list[Obligation]:
     ]
     door, *grows = never_preempted(block)
     # The scheduler asks for blocks for a request that runs alone, or for the first in line.
-    asks = in_decisions(decision_keeps_first, (size for size in SIZES if size[0] <= 1))
+    # Of two that run, one may be preempted, and waits without blocks.
+    few = (size for size in SIZES if size[0] <= 1 or size == (2, 0))
+    asks = in_decisions(decision_keeps_first, few)
     others = (*asks, *whole_steps(), *keeps_order(), *gives_back())
     return [door, *admits, *grows, *_admits_if_none_run(block), *others]
 

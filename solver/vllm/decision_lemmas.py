@@ -16,14 +16,14 @@ import z3
 
 from ...model.vllm import completion, kv_cache, scheduler, worker
 from ...model.vllm.model import VllmModel
-from ...model.vllm.state import Sequence, State
+from ...model.vllm.state import Sequence
 from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubs
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
 from ..smt.passed_on import Name, must_be, plain_id
 from ..smt.terms import all_of
 from . import symbols
-from .symbols import Held, Reported, Settings, some
+from .symbols import Held, Reported, Settings, make_state, some
 
 # In a pool after blocks were freed with other holders than the requests that have blocks.
 WRONGLY_FREED = "wrongly freed"
@@ -107,22 +107,6 @@ def make_requests(
         line = pairwise(requests[running:])
         numbers.facts += [ahead.priority <= behind.priority for ahead, behind in line]
     return requests
-
-
-def make_state(
-    run: SymbolicRun, requests: Iterable[Sequence], running: int, pool: Any, arrived: Any
-) -> State:
-    """Return a state in which the first `running` requests run, and in which an abort may have to
-    be reported."""
-    made = tuple(requests)
-    return State(
-        waiting=made[running:],
-        running=made[:running],
-        pool=pool,
-        arrived=run.number(arrived),
-        aborted=cast(Any, Reported(run, z3.Bool("an abort is reported"), Name("gone"))),
-        told=cast(Any, Held(run.number(z3.Int("told")))),
-    )
 
 
 class Decided(NamedTuple):

@@ -75,8 +75,8 @@ _ADMISSION = RuleProof(
     "No. V1CP-R12 is about requests that wait while others run.",
     (
         *(_SWITCHED_OFF, _GROWS, _JOINS),
-        "a decision in which at most one request runs has up to three requests, and a pool that "
-        "has room for one that is alone (a block lemma)",
+        "a decision in which at most one request runs has up to three requests, one in which two "
+        "run has no other, and the pool has room for one that is alone (a block lemma)",
         *(_OWN_ADMISSION, _ARRIVALS, _GIVEN_BACK),
     ),
     "how many blocks the watermark amounts to, and which blocks a prefix-cache hit finds",

@@ -1,14 +1,16 @@
 """Symbolic tokens, blocks and settings for lemmas about vLLM's scheduler."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import z3
 
 from ...model.vllm.config import VllmConfig
+from ...model.vllm.state import Sequence, State
 from ..smt.execution import SymbolicLength, SymbolicRun, UndecidedError
 from ..smt.numbers import Numbers, tell_multiples
+from ..smt.passed_on import Name
 
 
 class SymbolicRequest(NamedTuple):
@@ -150,3 +152,19 @@ class Held(SymbolicLength):
 
     def __bool__(self) -> bool:
         return True
+
+
+def make_state(
+    run: SymbolicRun, requests: Iterable[Sequence], running: int, pool: Any, arrived: Any
+) -> State:
+    """Return a state in which the first `running` requests run, and in which an abort may have to
+    be reported."""
+    made = tuple(requests)
+    return State(
+        waiting=made[running:],
+        running=made[:running],
+        pool=pool,
+        arrived=run.number(arrived),
+        aborted=cast(Any, Reported(run, z3.Bool("an abort is reported"), Name("gone"))),
+        told=cast(Any, Held(run.number(z3.Int("told")))),
+    )
