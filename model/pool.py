@@ -220,9 +220,11 @@ def prefix(content: Content, tokens: int) -> Content:
     """
     cut = []
     for stream, length in content:
-        if tokens <= 0:
+        if tokens <= length:
+            if tokens > 0:
+                cut.append((stream, tokens))
             break
-        cut.append((stream, min(length, tokens)))
+        cut.append((stream, length))
         tokens -= length
     return tuple(cut)
 
