@@ -15,8 +15,8 @@ NOTHING_CACHED: Mapping[Content, tuple[int, ...]] = {}
 
 
 class Names(NamedTuple):
-    """The names of blocks, for a configuration in which a hit may end inside a block. A block may
-    then have several names.
+    """The names of blocks in a configuration in which a hit may end inside a block, so that a block
+    may have several names.
 
     `of` maps each block that can be found to its names. `new` are names of states that the current
     step has yet to compute. `copied` lists the copies that the step makes. Each has the number of
@@ -218,14 +218,15 @@ def prefix(content: Content, tokens: int) -> Content:
     hashes. Identical prefixes have the same name, so a request finds only blocks with its own
     tokens (ALL-R11).
     """
-    whole: Content = ()
-    for segment in content:
-        stream, length = segment
+    cut = []
+    for stream, length in content:
         if tokens <= length:
-            return (*whole, (stream, tokens)) if tokens > 0 else whole
-        whole = (*whole, segment)
+            if tokens > 0:
+                cut.append((stream, tokens))
+            break
+        cut.append((stream, length))
         tokens -= length
-    return whole
+    return tuple(cut)
 
 
 def cached_blocks(
