@@ -15,8 +15,8 @@ NOTHING_CACHED: Mapping[Content, tuple[int, ...]] = {}
 
 
 class Names(NamedTuple):
-    """The names of blocks in a configuration in which a hit may end inside a block, so that a block
-    may have several names.
+    """The names of blocks, for a configuration in which a hit may end inside a block. A block may
+    then have several names.
 
     `of` maps each block that can be found to its names. `new` are names of states that the current
     step has yet to compute. `copied` lists the copies that the step makes. Each has the number of
