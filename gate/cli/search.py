@@ -14,13 +14,15 @@ from .options import model_note
 def command(
     rule: Annotated[
         str,
-        typer.Argument(help="rule to search; Z3 decides SPY-R07, R47, R41, R50, P01, R19 and more"),
+        typer.Argument(
+            help="rule to search; Z3 decides questions about SPY-R07, R47, R41, R50, P01, R19 and more"
+        ),
     ],
     engine: Annotated[
         str,
         typer.Option(
-            help="z3: decides the rule; hypothesis: tries random runs of any checked rule; "
-            "explore: tries every run of small scopes; vectorized: thousands of runs at once, "
+            help="z3: decides a question about the rule; hypothesis: tries random runs of any checked "
+            "rule; explore: tries every run of small scopes; vectorized: thousands of runs at once, "
             "for SPY-R07 and SPY-R35; all: z3, hypothesis and explore"
         ),
     ] = "z3",
