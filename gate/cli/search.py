@@ -15,15 +15,16 @@ def command(
     rule: Annotated[
         str,
         typer.Argument(
-            help="rule to search; Z3 decides questions about SPY-R07, R47, R41, R50, P01, R19 and more"
+            help="rule to search; Z3 decides questions about SPY-R07, R47, R41, R50, P01, R19 and "
+            "more"
         ),
     ],
     engine: Annotated[
         str,
         typer.Option(
-            help="z3: decides a question about the rule; hypothesis: tries random runs of any checked "
-            "rule; explore: tries every run of small scopes; vectorized: thousands of runs at once, "
-            "for SPY-R07 and SPY-R35; all: z3, hypothesis and explore"
+            help="z3: decides a question about the rule; hypothesis: tries random runs of any "
+            "checked rule; explore: tries every run of small scopes; vectorized: thousands of runs "
+            "at once, for SPY-R07 and SPY-R35; all: z3, hypothesis and explore"
         ),
     ] = "z3",
     revision: Annotated[
