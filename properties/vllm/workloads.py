@@ -80,6 +80,15 @@ WORKLOADS: Mapping[str, Mapping[str, Any]] = {
         **{"max_model_len": (512,), "num_blocks": (None, 64), "policy": ("fcfs", "priority")},
         **{"enable_prefix_caching": (True,), "async_scheduling": (False, True)},
         "num_speculative_tokens": (0, 3),
+        # Requests that are preempted, or computed ahead, as the operator interferes.
+        FEATURES: (
+            {
+                **{"async_scheduling": True, "num_speculative_tokens": 0, "policy": "fcfs"},
+                **{"max_model_len": 144, "num_blocks": 10, "max_num_seqs": 16},
+            },
+            *3 * ({},),
+        ),
+        MORE: 1,
     },
     "sharers": {
         **{"max_num_seqs": (512, 1024), "max_num_batched_tokens": (1024, 8192)},
