@@ -20,7 +20,7 @@ def table_of_ended(history: Run, step: Step, request: RequestHistory) -> tuple[i
     size = history.config["block_size"]
     needed = -(-(request.computed + hit + step.scheduled[request.id]) // size)
     if step.sent is not None:
-        told = step.sent.blocks.get(request.id, ((),))[0]
+        told = next(iter(step.sent.blocks.get(request.id, ())), ())
         is_whole = request.id in (*step.sent.new, *step.sent.resumed)
         table = told if is_whole else (*known, *told)
         return table if len(table) >= needed else ()
