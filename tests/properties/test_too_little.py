@@ -59,7 +59,8 @@ def test_a_scheduler_that_does_too_little_is_named(system, rule, file):
 
 
 def test_windows_that_are_forgotten_with_decisions_ahead_are_named():
-    found = broken("vllm", "V1-R93", "v_groups_forget_ahead.json")
+    does = "the blocks of windows are forgotten"
+    found = broken("vllm", "V1-R93", "v_groups_forget_ahead.json", does)
     # What is forgotten is evicted first.
     assert found == ({"V1-R90", "V1-R93"}, set())
 

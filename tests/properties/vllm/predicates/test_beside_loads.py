@@ -108,13 +108,13 @@ def test_a_request_that_may_have_been_put_off_may_stand_anywhere():
     ("others", "first", "waits"),
     [
         ((), {}, True),
-        ((), {"external": 4}, False),
+        ((), {"external": 4}, True),
         ((), {"external": 4, "parked_since": 0}, True),
         ((landed("b"),), {}, False),
         ((landed("b", load_left=1),), {}, True),
         ((landed("b", load_left=1, load_fails_at=0),), {}, False),  # it may give blocks back
         ((request("b", deferrals=2),), {}, True),
-        ((request("b", external=4, deferrals=2),), {}, False),
+        ((request("b", external=4, deferrals=2),), {}, True),
         ((), {"deferrals": 2}, False),
     ],
 )

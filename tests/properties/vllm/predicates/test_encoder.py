@@ -159,9 +159,10 @@ def test_those_behind_a_request_that_waits_for_the_encoder_may_go():
     assert queues.overtaken(history, step) is None
     waits = after({"a": 1}, waiting=("b", "c"))
     assert queues.needless_wait(history, waits) is not None
-    fox = request("a", 6, 6, 1, inputs=(Input(0, "fox", 0, 4),))
-    full = before(fox, pictures("b"), request("c"), running="a", outputs={"fox": 4})
-    assert queues.needless_wait(full, waits) is None
+    for computed, is_full in ((3, True), (6, False)):  # what a has computed is not read again
+        fox = request("a", 6, computed, computed // 6, inputs=(Input(0, "fox", 0, 4),))
+        full = before(fox, pictures("b"), request("c"), running="a", outputs={"fox": 4})
+        assert (queues.needless_wait(full, waits) is None) == is_full
     state = before(request("a", 6, 6, 1), pictures("b"), request("c"), running="a")
     state.system_state = VllmState(outputs={"cat": 4, "dog": 2})
     assert queues.overtaken(state, step) is not None

@@ -96,15 +96,16 @@ def test_of_two_loads_that_begin_in_one_step_the_last_leaves_room_for_the_first(
     assert loads.takes_what_others_need(history, other) is None
 
 
-def test_where_a_request_leaves_in_the_step_it_is_not_known_what_was_free():
+@pytest.mark.parametrize(("free", "enough"), [(1, False), (2, True)])
+def test_where_a_request_leaves_in_the_step_no_more_was_free_than_afterwards(free, enough):
     history = before(parked("a", prompt=13), request("b", 8, load_steps=1))
     step = after(
         parked=("a", "b"),
         blocks={"a": (1, 2), "b": (3, 4)},
-        free_blocks=1,
+        free_blocks=free,
         finished={"c": "length"},
     )
-    assert loads.takes_what_others_need(history, step) is None
+    assert (loads.takes_what_others_need(history, step) is None) == enough
 
 
 def test_a_request_that_has_landed_and_fits_does_not_wait():
