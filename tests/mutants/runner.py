@@ -42,7 +42,7 @@ BROKEN = {
     ("vllm", "0.31"),
     ("vllm", "0.33"),
 }
-ALIKE = {("vllm", "0.25"), ("vllm", "0.30")}  # as `documented`, except for padding with drafts
+ALIKE = {("vllm", "0.30")}  # as 0.25, except for padding with drafts
 HOLDING = tuple(
     (name, revision)
     for name, system in SYSTEMS.items()
