@@ -627,7 +627,7 @@ def test_the_lemmas_of_a_rule_can_be_proven_alone_and_for_one_size_of_blocks(run
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("in_this_process")
+@pytest.mark.usefixtures("in_this_process", "some_lemmas")
 def test_lemmas_that_fail_or_run_out_of_time_are_inconclusive(run, monkeypatch):
     too_small = run("search", "SPY-R41", "--prove", "--param", "block_size=2")
     assert too_small.code == 3, too_small
