@@ -19,7 +19,7 @@ from schedproof.model.systems import make_model
 from schedproof.solver.smt.obligation import discharge
 from schedproof.solver.spyre import step_lemmas, symbolic_state
 from schedproof.solver.spyre.admission_sequences import ADMITS_BY, Setting
-from schedproof.solver.spyre.proofs_by_rule import JOIN, LIMIT, limit_lemmas
+from schedproof.solver.spyre.proofs_by_rule import JOIN, LIMIT, limit_lemmas, proven_for
 from schedproof.solver.spyre.step_lemmas import obligations
 from schedproof.solver.spyre.symbolic_state import StepConfiguration
 
@@ -422,3 +422,9 @@ def test_that_tkv_lets_a_batch_overrun_the_limit():
         if seen["kind"] == "decode":
             volumes.append(len(seen["scheduled"]) * seen["tkv"])
     assert max(volumes) == 64
+
+
+@pytest.mark.parametrize(("interleave", "assumed"), [(True, False), (False, True)])
+def test_without_interleaving_the_answer_assumes_room_for_every_prompt(interleave, assumed):
+    setting = Setting("2.1.2", 0, revision="2.1.2", interleave=interleave)
+    assert ("if the pool has room for every prompt" in proven_for(JOIN, setting, 64)) == assumed
