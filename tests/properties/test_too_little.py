@@ -161,8 +161,9 @@ def test_a_block_held_ahead_of_need_is_named():
     assert found == ({"SPY-R02"}, set())
 
 
-def test_a_share_of_the_budget_that_does_not_come_back_is_named():
-    found = broken("vllm", "V1-R04", "budget_not_given_back.json", "the share of a preempted")
+@pytest.mark.parametrize("file", ["budget_not_given_back.json", "share_of_a_victim.json"])
+def test_a_share_of_the_budget_that_does_not_come_back_is_named(file):
+    found = broken("vllm", "V1-R04", file, "the share of a preempted")
     assert found == ({"V1-R04"}, set())
 
 

@@ -4,8 +4,10 @@ Source: cheat-sheet, "schedule() shape" and "The four/five invariants"; chunked-
 "Slicing the long prefill".
 """
 
+from itertools import takewhile
+
 from ....model.observation import Step
-from ...rules.pool import taken_by
+from ...rules.pool import blocks_before, blocks_for, free_when_decided, perhaps_preempted, taken_by
 from ...rules.predicate import Predicate, in_words
 from ..history import groups, in_flight, loads, mamba, speculation, synchronous
 from ..history.request_history import VllmRequestHistory
@@ -272,8 +274,9 @@ def _share_lost(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> 
     """Return a message if a request got less than it could, although enough of the budget is left.
 
     A preemption returns the victim's share to the budget, but perhaps too late for the request. So
-    only the part of the remaining budget that exceeds these shares counts. A request that took no
-    block has not preempted any other request.
+    only the part of the remaining budget that exceeds these shares counts. A share was not late for
+    a request that took no block, because it has not preempted any other request, nor for a request
+    whose turn came after the preemption.
     """
     remaining = history.config["max_num_batched_tokens"] - sum(step.scheduled.values())
     limit, size = threshold(history), history.config["block_size"]
@@ -296,7 +299,7 @@ def _share_lost(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> 
         took = taken_by(history, step, request, size) or groups.begins_a_block(
             history.config, request.computed, request.computed + tokens
         )
-        back = shares if took else 0
+        back = 0 if not took or _came_back_before(history, step, request, tokens) else shares
         if remaining > back and not stops_at_input(history, step, request):
             return (
                 f"{name} computes {tokens} tokens; it needs {left}, at most {limit} a request; "
@@ -304,6 +307,31 @@ def _share_lost(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> 
                 "returned by preempted requests"
             )
     return None
+
+
+def _came_back_before(
+    history: VllmRun, step: Step, request: VllmRequestHistory, tokens: int
+) -> bool:
+    """Return whether the share of the only victim was back in the budget before the turn of a
+    request that computes `tokens` tokens.
+
+    What the requests before it and the request itself left of the budget must be the share.
+    However, the blocks for this share and those of the requests before were more than were free.
+    """
+    gone, free = preempted(history, step), free_when_decided(history)
+    # Windows give back blocks within a step.
+    windows = any(group["kind"] != "full" for group in history.config.get("kv_groups", ()))
+    if free is None or step.blocks is None or windows or len(gone) != 1:
+        return False
+    if perhaps_preempted(history, step):
+        return False
+    before = [*takewhile(lambda name: name != request.id, step.scheduled)]
+    spent = sum(step.scheduled[name] for name in before)
+    share = int(history.config["max_num_batched_tokens"]) - spent - tokens
+    taken = blocks_for(history, gone[0].computed + share) - blocks_before(history, gone[0])
+    for name in before:
+        taken += len(step.blocks.get(name, ())) - blocks_before(history, history.live[name])
+    return taken > free
 
 
 def aligned_tokens(history: VllmRun, step: Step, request: VllmRequestHistory, tokens: int) -> int:

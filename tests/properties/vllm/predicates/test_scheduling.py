@@ -208,6 +208,19 @@ def test_nobody_is_accused_where_a_victim_gave_its_share_back():
     assert budget.running_clamp(history, ran({"b": 4})) is not None
 
 
+@pytest.mark.parametrize(("order", "breaks"), [("bc", True), ("cb", False)])
+def test_a_share_that_came_back_before_a_request_had_its_turn_is_left_over(order, breaks):
+    """Two blocks are free, which a takes. If b comes next, it preempts a, and otherwise c does."""
+    accounts = [request("a", 40, 16, priority=9), request("b", 4, 4, 1), request("c", 40, 12)]
+    more = {"policy": "priority", "long_prefill_token_threshold": 6, "num_blocks": 10}
+    history = book(*accounts, running="abc", **more)
+    history.last = replace(history.last, blocks={"a": (1, 2, 3, 4), "b": (5,), "c": (6, 7, 8)})
+    tokens = {"b": 1, "c": 4}
+    blocks = {"b": (5, 4), "c": (6, 7, 8, 3)}
+    step = ran({name: tokens[name] for name in order}, blocks=blocks, preempted=("a",))
+    assert (budget.running_clamp(history, step) is not None) is breaks
+
+
 def test_without_chunking_the_budget_does_not_cut_a_prompt():
     history = book(request("a", 9), request("b", 9), enable_chunked_prefill=False)
     assert budget.chunked_although_off(history, ran({"a": 9})) is None
