@@ -13,7 +13,8 @@ from .history.request_history import VllmRequestHistory
 from .history.speculation import lookahead, most_ahead
 
 Config = Mapping[str, Any]
-# The revisions in which a request that lacks its grammar or a slot for its adapter keeps its place.
+# The revisions in which a request that lacks its grammar or a slot for its adapter keeps its place
+# in the queue.
 IN_LINE = SYSTEMS["vllm"].revisions[SYSTEMS["vllm"].revisions.index("0.31") :]
 
 
@@ -52,10 +53,10 @@ def waits(
     first: VllmRequestHistory,
     started: Sequence[VllmRequestHistory],
 ) -> int | None:
-    """Return the largest number of steps until all earlier requests have ended if they are served
-    in order of arrival. Return None if there is no bound.
+    """Return the largest number of steps until all `started` requests have ended, if requests are
+    served in order of arrival. Return None if there is no bound.
 
-    There is no bound if other requests may overtake the first again and again: under the priority
+    There is no bound if other requests may overtake `first` again and again: under the priority
     policy, with more than two steps in flight (preempted requests may overtake), and in
     configurations with sessions or loads. Requests with encoder inputs, grammars or adapters may
     also be overtaken, and before 0.31.0, later requests with grammars or adapters went ahead of
@@ -81,7 +82,7 @@ def together(config: Config, work: int, requests: int) -> int:
     """Return the largest number of steps of all requests together.
 
     Under FCFS, the oldest request is never preempted. Under the priority policy, the most important
-    request is never preempted, but it may have to wait behind every running one, once for each
+    request is never preempted, but it may have to wait behind all running requests, once for each
     other request. The same is true of sessions, which may lose their blocks while they wait.
     """
     waits_again = config["policy"] == "priority" or sessions.are_held(config)

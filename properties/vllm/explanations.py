@@ -87,7 +87,8 @@ def _inputs(failure: Failure, request: VllmRequestHistory) -> Iterator[str]:
         now = failure.last.scheduled.get(request.id, 0)
         yield (
             f"the encoder inputs of {request.id} begin at these tokens: {places}; "
-            f"it computes {now} token{'s' * (now != 1)}, up to token {request.computed - 1}"
+            f"the step computes {now} token{'s' * (now != 1)} of {request.id}, up to token "
+            f"{request.computed - 1}"
         )
 
 

@@ -112,9 +112,8 @@ def tight_pools(draw: st.DrawFn, config: Config) -> dict[str, Any]:
 
 @st.composite
 def speculations(draw: st.DrawFn, config: Config) -> dict[str, Any]:
-    """Draw the number of drafts after each token, for which the pool must have room in addition to
-    the shortest request. Sometimes, draw a lookahead as well, for which the budget must have room.
-    """
+    """Draw the number of drafts after each token. The pool must have room for them in addition to
+    the shortest request. Sometimes draw a lookahead as well; the budget must have room for it."""
     drafts = draw(st.sampled_from((1, 3, 2, 5)))
     if config["num_blocks"] is not None:
         room = config["num_blocks"] * config["block_size"] - 1
@@ -332,9 +331,8 @@ def with_tokens(
 def beside_the_batch(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape:
     """Draw a late request that takes exactly what the running requests leave, give or take a token:
     the rest of the budget, or the blocks that are free after their next tokens, with or without the
-    watermark. Alternatively, the request fills a block in the same step as one of them. It is often
-    more important than all of them.
-    """
+    watermark. Alternatively, the request fills a block in the same step as a running request. It is
+    often more important than all running requests."""
     block, longest = config["block_size"], longest_request(config)
     running, free = history.decoding(), free_blocks(config, history)
     aims = [request.computed % block + 1 for request in running]
@@ -449,8 +447,8 @@ def new_blocks(config: Config, request: VllmRequestHistory, steps: int) -> int:
 
 
 def free_blocks(config: Config, history: VllmRun) -> int | None:
-    """Return the number of blocks that no request holds. If the target does not show it, derive it
-    from the computed tokens. Return None if the pool is unbounded."""
+    """Return the number of blocks that no request holds. If the target does not show this number,
+    derive it from the computed tokens. Return None if the pool is unbounded."""
     size = config["num_blocks"]
     if size is None:
         return None

@@ -54,7 +54,8 @@ class VllmFeatures(Features):
     request_history = VllmRequestHistory
 
     def caches_output(self, revision: str) -> bool:
-        """Return True for a release. By the chapter, generated tokens cannot be cached."""
+        """Return True for releases. According to the chunked-prefill chapter, generated tokens
+        cannot be cached."""
         return revision != "documented"
 
     def initial(self) -> VllmState:

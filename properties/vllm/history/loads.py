@@ -87,8 +87,8 @@ def is_new(config: Mapping[str, Any], request: VllmRequestHistory) -> bool:
 
 def take_unseen(history: VllmRun, step: Step) -> bool:
     """Return whether a request may have received blocks in this step without the step showing them.
-    This is possible if the request left in this very step, after its load had begun, or after it
-    had started again following a failed load."""
+    This is possible if the request left in this step, and either its load had begun, or it had
+    started again after a failed load."""
     if not are_made(history.config):
         return False
     errors = {name for name, reason in (step.finished or {}).items() if reason == "error"}
@@ -166,7 +166,7 @@ def place_unknown(request: VllmRequestHistory) -> bool:
 
 def note_end(request: VllmRequestHistory) -> None:
     """Record that a request has ended. If its blocks are sent, sending begins in the next step.
-    What it was still loading is never found."""
+    Tokens that it was still loading are never found in the cache."""
     if loading(request):
         request.tokens_loading = 0
     if may_be_loaded_unseen(request):

@@ -259,10 +259,10 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
             least = aligned_tokens(history, step, request, least)
         if left is not None and name in wanted and tokens != least and not stops:
             most = min(left, limit, remaining)
-            whole = "" if least == most else f", of which {least} end at a block boundary"
+            whole = "" if least == most else "; the chunk must end at a block boundary"
             return (
-                f"{name} computes {tokens} tokens; it needs {left}, at most {limit} a request, "
-                f"{remaining} left of the budget: min is {most}{whole}"
+                f"{name} computes {tokens} tokens, but should compute {least}: it needs {left}, "
+                f"may compute {limit}, and {remaining} tokens of the budget are left{whole}"
             )
         remaining -= tokens
     return None
@@ -299,7 +299,7 @@ def _share_lost(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> 
         back = shares if took else 0
         if remaining > back and not stops_at_input(history, step, request):
             return (
-                f"{name} computes {tokens} tokens; it needs {left}, at most {limit} a request; "
+                f"{name} computes {tokens} tokens; it needs {left}, may compute {limit}, and "
                 f"{remaining} tokens of the budget are left, of which at most {back} were "
                 "returned by preempted requests"
             )

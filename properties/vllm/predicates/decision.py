@@ -343,9 +343,9 @@ def input_missing(history: VllmRun, step: Step, request: VllmRequestHistory, tok
 
 
 def stops_ahead(history: VllmRun) -> int:
-    """Return how many tokens before an encoder input without output a request may stop: as many
-    tokens as its drafter reads ahead. Since 0.33.0, the request stops right before the input,
-    unless inputs must be computed in one step."""
+    """Return how many tokens before an encoder input a request may stop if the input has no output:
+    as many tokens as its drafter reads ahead. Since 0.33.0, the request stops right before the
+    input, unless inputs must be computed in one step."""
     before_it = history.revision in since("0.33") and not encoder.are_whole(history.config)
     return 0 if before_it else speculation.read_ahead(history.config)
 
@@ -366,10 +366,10 @@ def encoder_takes(history: VllmRun, step: Step, image: encoder.Input) -> bool:
     """Return whether the encoder certainly has budget and room for one more input in this step,
     whatever the order of the inputs.
 
-    The outputs for the inputs of requests that are running now, or were running when the step was
-    decided, count as needed, unless all tokens of the input are computed. With decisions in flight
-    or drafts, these count too. The result is False if the work of the encoder is not shown, or if
-    the step has no room for all tokens of an input.
+    The output of an input counts as needed if its request is running now, or was running when the
+    step was decided. It no longer counts once all tokens of the input are computed, unless there
+    are drafts or several decisions may be in flight. The result is False if the work of the encoder
+    is not shown, or if the step has no room for all tokens of an input.
     """
     if step.encoder_inputs is None or step.encoder_dropped is None:
         return False

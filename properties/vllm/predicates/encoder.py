@@ -145,7 +145,8 @@ def dropped_needlessly(history: VllmRun, step: Step) -> str | None:
     dropped = {name: sizes[name] for name in step.encoder_dropped or () if name in sizes}
     tokens = sum(outputs_after(history, step).values())
     room = history.config["encoder_cache_size"]
-    # Which output was dropped last is unknown. Until then, there must have been too little room.
+    # It is unknown which output was dropped last. Until that one was dropped, there must have been
+    # too little room.
     if not dropped or tokens + max(dropped.values()) > room:
         return None
     return (

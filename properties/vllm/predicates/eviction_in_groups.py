@@ -38,8 +38,8 @@ def later_group_is_evicted(history: VllmRun, step: Step) -> bool:
 
 @once
 def _taken(history: VllmRun, step: Step) -> list[int]:
-    """Return the blocks of groups after the first that could be found and that this step hands
-    out. Leave out those of a request whose hit is unknown."""
+    """Return the blocks of groups after the first that could be found and that this step hands out.
+    Leave out requests whose hit is unknown."""
     known = state_of(history).returned
     if not known or step.blocks is None or given_back.is_unsure(history, step):
         return []

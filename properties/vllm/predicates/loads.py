@@ -97,8 +97,8 @@ def takes_what_others_need(history: VllmRun, step: Step) -> str | None:
 def surely_tried_before(
     history: VllmRun, request: VllmRequestHistory, other: VllmRequestHistory
 ) -> bool:
-    """Return whether the scheduler considers a waiting request before another one, which has never
-    been scheduled."""
+    """Return whether the scheduler considers a waiting request before `other`, which has never been
+    scheduled."""
     first_come = history.config["policy"] != "priority"
     parked = (history.last.parked if history.last else None) or ()
     if first_come and request.id in parked:
@@ -110,8 +110,9 @@ def surely_tried_before(
 
 
 def perhaps_taken_since(history: VllmRun, step: Step, before: set[str]) -> int:
-    """Return the most blocks that requests may have received after the last load of the step began.
-    `before` has the running requests, and those that were surely admitted earlier."""
+    """Return the largest number of blocks that requests may have received after the last load of
+    the step began. `before` contains the running requests, and those that were surely admitted
+    earlier."""
     shown, earlier = held_after(history, step), tables_before(history)
     parked = {*before, *(step.parked or ())}
     taken = {
@@ -124,8 +125,8 @@ def perhaps_taken_since(history: VllmRun, step: Step, before: set[str]) -> int:
 
 
 def given_back_since(history: VllmRun, step: Step) -> int:
-    """Return the fewest blocks that became free only after the decision, because a request left in
-    this step, or its blocks had been sent or loaded."""
+    """Return how many blocks became free only after the decision, because a request left in this
+    step, or because its blocks had been sent or loaded. The result is a lower bound."""
     if groups.further(history.config):
         return 0  # a window may have given them back earlier
     now, earlier = held_after(history, step), tables_before(history)

@@ -211,7 +211,7 @@ def needless_wait(history: VllmRun, step: Step) -> str | None:
 
 
 def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
-    """Return a waiting request, if this step should have admitted one."""
+    """Return a waiting request that this step should have admitted, or None if there is none."""
     line = may_be_admitted(history, step)
     first = next(line, None)
     if first is None or step.preempted or cadence.holds(history) is not False:  # V1-R97
