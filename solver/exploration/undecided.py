@@ -43,7 +43,7 @@ class RequestMenu:
         self._known: dict[int, Candidates] = {}
 
     def candidates(self, bits: int) -> Candidates:
-        """Return the items that these bits select, as the same object for equal bits."""
+        """Return the items that these bits select. Equal bits give the same object."""
         known = self._known.get(bits)
         if known is None:
             known = self._known[bits] = Candidates(self, bits)

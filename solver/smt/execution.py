@@ -44,8 +44,8 @@ class SymbolicRun:
         given: the answers to the first comparisons. Later comparisons are answered with yes if that
             is possible.
         taken: the answers so far; `conditions` contains the corresponding terms.
-        others: the paths that are still to be followed, as lists of answers: for each later
-            comparison that could also be answered with no, those before it, followed by no.
+        others: the paths that are still to be followed. Each is a list of answers: the ones before
+            a comparison that could also be answered with no, followed by no.
     """
 
     def __init__(self, branches: Branches, given: list[bool]) -> None:
@@ -360,7 +360,7 @@ class Once:
             at += 1
 
     def _find(self) -> bool:
-        """Find another path. The error that ends the search is raised each time."""
+        """Find another path. If the search has ended with an error, raise the error again."""
         if self._error is not None:
             raise self._error
         try:

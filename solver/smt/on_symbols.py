@@ -87,7 +87,7 @@ def counts_alike(parts: tuple[Any, ...]) -> bool:
 
 
 def applied(function: Any, *lists: Any) -> Iterator[Any]:
-    """Apply the function to each item, or to the items of several lists, which must pair."""
+    """Apply the function to each item, or to the items of several lists, which must pair up."""
     return (function(*row) for row in paired(*lists))
 
 

@@ -341,7 +341,7 @@ def to_scenario(setting: Setting, arrivals: list[Arrival], revision: str) -> Sce
     for number, arrival in enumerate(arrivals):
         chunks = chunk_count(arrival.prompt, setting.chunk)
         # Chunk j of `chunks` runs at time joins - chunks + j, between two decode steps; a step
-        # number counts decode steps and the chunks of every request before.
+        # number counts the decode steps, and the chunks of every earlier request.
         first = arrival.joins - chunks + 1 if setting.interleave else arrival.joins
         step = 0 if number == 0 else first + chunks_before
         chunks_before += chunks

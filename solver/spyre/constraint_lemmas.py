@@ -1,6 +1,9 @@
-"""Lemmas which show that the constraint on max_model_len, the tkv of two members and the check on
-arrival agree with `length_lemmas`, that a step obeys the constraint, and that the tkv that a step
-reports stays within max_model_len."""
+"""Lemmas about max_model_len that run the model's code.
+
+The code's constraint, the tkv of two members and the check on arrival agree with `length_lemmas`. A
+step obeys the constraint. If max_model_len is whole blocks, the tkv that a step reports stays
+within it.
+"""
 
 import operator
 from collections.abc import Iterator
@@ -234,9 +237,10 @@ def step_obeys_length_constraint(block: int, unasked: int) -> list[Any]:
     name="step_keeps_tkv_within_model_length_{name}",
 )
 def step_keeps_tkv_within_model_length(block: int, name: str, more: int) -> list[Any]:
-    """Claim this for a request that waits or prefills beside up to two others that decode or are
-    paused, each of which the check on arrival has accepted, after any remembered tkv within
-    max_model_len. One of the others may be aborted within the step.
+    """Claim that a step reports and remembers no tkv beyond max_model_len. One request waits or
+    prefills, and up to two others decode or are paused; one of the two may be aborted within the
+    step. The check on arrival has accepted all three. The remembered tkv may be any number within
+    max_model_len.
 
     With `more` set to 1, this is the lemma's guard, a variant that must fail: max_model_len is one
     token more than whole blocks.
@@ -328,8 +332,9 @@ def step_keeps_tkv_within_model_length(block: int, name: str, more: int) -> list
     name="decision_keeps_tkv_{name}",
 )
 def decision_keeps_tkv(block: int, name: str, more: int) -> list[Any]:
-    """Claim this for a request that waits or prefills beside up to two others, whatever the checks
-    answer."""
+    """Claim that a decision leaves the remembered tkv as it was, and that the step shows the tkv
+    that it reports. A request waits or prefills beside up to two others, and the checks may give
+    any answer."""
     numbers, revision = Numbers(), REVISIONS[name]
 
     def code(run: SymbolicRun) -> Any:

@@ -2,9 +2,9 @@
 (SPY-R51, SPY-P01).
 
 A whole step runs on symbols, with up to three requests, whichever outputs have priority. Any batch
-of them may or may not be within the limit, another request may be in its prefill, and another one
-may wait. The rest of the state and of the configuration may be anything.
-`pausing_lemmas` proves what follows from the fairness order, for any number of requests.
+of them may or may not be within the limit. A further request may be in its prefill, and one may
+wait. The rest of the state and of the configuration may be anything. `pausing_lemmas` proves what
+follows from the fairness order, for any number of requests.
 """
 
 from collections.abc import Callable
@@ -189,8 +189,9 @@ def step_keeps_fair_order(
 
 
 def _stays_if_it_fits(ordered: list[str], kept: set[str], asked: Asked) -> Any:
-    """Return whether the kept requests, compared with the limit together, fit, and whether each
-    other request, compared together with the kept ones ahead of it, did not fit."""
+    """Return whether two things hold. The kept requests were compared with the limit together, and
+    fit. Every other request was compared together with the kept ones ahead of it, and did not
+    fit."""
     claims = [any_of(not kept, *(fits for batch, fits in asked if batch == kept))]
     for at, name in enumerate(ordered):
         if name not in kept:

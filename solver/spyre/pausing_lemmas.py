@@ -22,8 +22,8 @@ queue. Let N be the number of requests that share the limit, including paused on
 1. `first_in_order_decodes`: the first in this order decodes, since a request on its own is within
    the limit.
 2. `paused_request_stays_ahead`: while a request is paused, no request behind it gets ahead of it.
-3. `decoding_request_falls_behind`: a request that is ahead of it and decodes is behind it from then
-   on. `new_request_joins_behind`: a request that starts is also behind it.
+3. `decoding_request_falls_behind`: a request that is ahead of a paused one and decodes is behind it
+   from then on. `new_request_joins_behind`: a request that starts is also behind the paused one.
 4. By 1 and 3, each step that decides on pauses lowers the number of requests ahead of a paused one
    by at least one; by 2, none gets ahead of it. So at most N - 1 such steps in a row hold it back.
 5. `slots_bound_decoding_and_paused`: N is at most max_num_seqs, although a paused request has no
@@ -153,7 +153,8 @@ class Batch(NamedTuple):
         return own_tkvs(self.numbers, Lengths(self.block, None), after)
 
     def compare_products(self, tkvs: list[Any]) -> None:
-        """Give Z3 the fact that a larger tkv means a larger volume; it is slow to find this out."""
+        """Give Z3 the fact that a larger tkv means a larger volume, which it would be slow to find
+        out."""
         pairs = [(own, bare(tkv)) for own, tkv in product(self.reached(), tkvs)]
         for smaller, larger in [*pairs, *((tkv, own) for own, tkv in pairs)]:
             more = self.count * smaller <= self.count * larger
@@ -383,7 +384,8 @@ def _any_rank(numbers: Numbers) -> FairnessRank:
 
 
 def _paused(rank: FairnessRank, place: Any, uncounted: int = 0) -> FairnessRank:
-    """Return the rank of a request after a step in which it was paused. Its place has changed."""
+    """Return the rank of a request after a step in which it was paused. `place` is its new
+    place."""
     return FairnessRank(rank.paused_steps + 1 - uncounted, rank.generated, place)
 
 

@@ -265,7 +265,8 @@ def check_compares_each_end(check: str, size: int, block: int, more: int) -> lis
         return z3.And(compared)
 
     def is_of_active(call: tuple[Any, list[Any], Any, Any]) -> Any:
-        """Return whether the numbers of a call are those of some requests active at its end."""
+        """Return whether the longest request and the offsets in a call belong to requests that are
+        active at the end that the call is about."""
         longest, offsets, call_at, _ = call
         active = [end >= call_at for end in ends]
 

@@ -18,14 +18,14 @@ left.
 7. `rank_is_bounded_by_model_length`: no rank exceeds the number of chunks in max_model_len plus
    twice its number of tokens.
 
-`arrival_waits_uncomputed_1` and `abort_only_removes_1` (`step_lemmas`): requests arrive behind it,
-and an abort changes nothing about the others.
+`arrival_waits_uncomputed_1` and `abort_only_removes_1` (`step_lemmas`) show that requests arrive
+behind the first in line, and that an abort changes nothing about the others.
 
 So the first in line starts after at most as many steps as the rank, whatever arrives behind it.
-Every request eventually becomes first, so none waits forever. 1 to 4 and 6 run the model's code on
-symbols with an unbounded pool, and with any other values in the state and the configuration. One
-symbolic request stands for all that decode, and two stand for all that wait. In 1, at most one
-request waits behind the one that prefills.
+Every request eventually becomes first, so none waits forever. Lemmas 1 to 4 and 6 run the model's
+code on symbols with an unbounded pool, and with any other values in the state and the
+configuration. One symbolic request stands for all that decode, and two stand for all that wait. In
+1, at most one request waits behind the one that prefills.
 """
 
 from dataclasses import replace
@@ -128,7 +128,7 @@ class _Second:
         self.lengths = length(numbers, "second prompt"), length(numbers, "second tokens")
 
     def in_line(self, run: SymbolicRun) -> tuple[Sequence, ...]:
-        """Return the request, on a separate path from the one on which no second request waits."""
+        """Return the second request on one path, and nothing on another."""
         if not run.answer(z3.Bool("second")):
             return ()
         prompt, tokens = (run.number(count) for count in self.lengths)

@@ -89,7 +89,8 @@ class Holder(NamedTuple):
 
     @classmethod
     def make(cls, numbers: Numbers, block: int, held: int, *, decodes: bool | None) -> "Holder":
-        """Return such a request; with `decodes` None, it may do either."""
+        """Return a request with `held` blocks. It decodes or is in its prefill, as `decodes` says;
+        if that is None, it may do either."""
         prompt, tokens = length(numbers, "prompt"), length(numbers, "tokens")
         ends, computed = length(numbers, "ends"), length(numbers, "computed", 0)
         numbers.facts += [ends <= tokens, computed <= held * block]
@@ -164,9 +165,9 @@ def _promises_covered(
 
 
 def _after(before: State, after: State) -> Any:
-    """Return what `_promises_covered` compares: the number of blocks that each request holds, that
-    are free, and that are promised to others, by how much the last number fell, and whether as many
-    blocks as before are free or held."""
+    """Return what `_promises_covered` compares: how many blocks each request holds, how many are
+    free, how many are promised to others, by how much that number fell, and whether as many blocks
+    as before are free or held."""
     held = {request.id: len(request.blocks) for request in _admitted(after)}
     free: Any = free_blocks(after.pool)
     lost = bare(after.lost_blocks)

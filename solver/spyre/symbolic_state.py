@@ -85,8 +85,8 @@ class StepConfiguration(NamedTuple):
 
 
 class Lengths(NamedTuple):
-    """The lengths of a request in symbols, in tokens; it generates `ends` tokens. `hit` counts the
-    blocks of its prefix hit."""
+    """The lengths of a symbolic request, in tokens. The request generates `ends` tokens. `hit` is
+    the number of blocks in its prefix hit."""
 
     prompt: Any
     tokens: Any
@@ -153,7 +153,7 @@ class Several(Request, frozen=True):
 
 
 def any_request(run: SymbolicRun, name: str, **lengths: Any) -> Request:
-    """Return a request whose other lengths may be any numbers."""
+    """Return a request with the given lengths. Its other lengths may be any numbers."""
     names = ("max_tokens", "output_len", "generated", "prefix_hit", "published", "paused_steps")
     others = {field: run.number(integer(f"{field} of {name}")) for field in names}
     unread: Any = Unread()
@@ -234,8 +234,8 @@ def any_rest(run: SymbolicRun) -> dict[str, Any]:
 
 
 class Held(SymbolicLength):
-    """The blocks of a request. Only their number is known; `counts` says whether a decode step can
-    find it out."""
+    """The blocks of a request. Only their number is known, and a decode step can read it only if
+    `counts` is set."""
 
     counts = False
 

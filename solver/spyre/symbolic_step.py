@@ -110,8 +110,8 @@ class Step:
         numbers, block = self.numbers, self.configuration.block
         prompt, tokens, ends = (length(numbers, name) for name in ("prompt", "tokens", "ends"))
         hit = numbers.fresh("hit", 0)
-        # The front door accepts a request that is within the limit when alone; its last token is
-        # never a hit.
+        # The check on arrival accepts a request that is within the limit when alone; its last token
+        # is never a hit.
         numbers.facts += [ends <= tokens, prompt + tokens - 1 <= self.limit]
         numbers.facts.append(hit * block < prompt)
         if self.settles and self.size > FEW_PAUSED:

@@ -90,7 +90,7 @@ class Known(NamedTuple):
     """The bounds known so far, in tokens.
 
     The run in `arrivals` reaches `reached`. While `arrivals` is empty, no run is known, and
-    `reached` is only the start of the search. No run reaches more than `at_most`.
+    `reached` is only the start of the search. No run is expected to reach more than `at_most`.
     """
 
     reached: int
@@ -99,8 +99,8 @@ class Known(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """Return whether the bounds meet. A run may exceed `at_most`, because an upper bound in
-        whole blocks is only an estimate."""
+        """Return whether the bounds meet. A run may even exceed `at_most`, if that was only
+        estimated from lengths in whole blocks."""
         return self.reached >= self.at_most
 
 

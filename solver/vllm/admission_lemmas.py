@@ -71,7 +71,7 @@ class Gate(NamedTuple):
 
 
 def gate(numbers: Numbers, block: Any, whole: Any, counted: Any = None) -> Gate:
-    """Return the gate for an arbitrary request. `whole` stands for reserve_full_isl.
+    """Return the gate for an arbitrary request. `whole` is the setting reserve_full_isl.
 
     `counted` is the number of idle hits that count as needed, or None for all of them.
     """

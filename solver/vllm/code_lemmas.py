@@ -177,8 +177,8 @@ def door_refuses_what_lemmas_assume(block: int, more: int) -> list[Any]:
 
 
 def any_request(run: SymbolicRun, prompt: Any, own: Any) -> Sequence:
-    """Return a waiting request with these tokens, of a prompt and of its own. Its other fields may
-    have any value, as long as they belong to no feature."""
+    """Return a waiting request with a prompt of `prompt` tokens and `own` generated tokens. Its
+    other fields may have any value, as long as they belong to no feature."""
     names = ("max_tokens", "output_len", "priority", "arrival")
     others: Any = {name: run.number(z3.Int(name)) for name in names}
     length: Any = run.number(prompt)
@@ -199,8 +199,8 @@ def admission_decides_as_in_lemmas(block: int, hit: int, idle: int, more: int) -
     blocks free.
 
     The request finds `hit` blocks, of which `idle` are held by no request. Two other free blocks
-    may hold the content of the first one. With `more` set to 1,
-    this is the lemma's guard, a variant that must fail: one more block is reserved.
+    may hold the content of the first one. With `more` set to 1, this is the lemma's guard, a
+    variant that must fail: one more block is reserved.
     """
     numbers = Numbers()
     known, tokens = some(numbers, "known", 1), some(numbers, "tokens", 1)

@@ -25,7 +25,7 @@ from ..smt.terms import all_of
 from . import symbols
 from .symbols import Held, Reported, Settings, make_state, some
 
-# In a pool after blocks were freed with other holders than the requests that have blocks.
+# Marks the pool if blocks were freed while other requests than the given holders had blocks.
 WRONGLY_FREED = "wrongly freed"
 PREEMPTION = "vllm.scheduler.preempt"
 STEP = (
@@ -93,12 +93,12 @@ class Symbolic(NamedTuple):
 def make_requests(
     numbers: Numbers, policy: Any, running: int, waiting: int, *later: Any
 ) -> list[Symbolic]:
-    """Return this many running and waiting requests, in the order of their arrival, except that by
-    priority, the running ones may have arrived in any order. The queue is sorted. `later` contains
-    the arrivals of requests that are still to come."""
+    """Return `running` running and `waiting` waiting requests in order of arrival. Under the
+    priority policy, the running ones may have arrived in any order, and the waiting ones are sorted
+    by priority. `later` contains the arrivals of requests that are still to come."""
     requests = [Symbolic.make(numbers, n, runs=n < running) for n in range(running + waiting)]
     arrivals = [*(request.arrival for request in requests), *later]
-    # By priority, the running requests may have been admitted in any order.
+    # Under the priority policy, the running requests may have been admitted in any order.
     in_order = running if policy == "priority" else 0
     numbers.facts += [first < second for first, second in pairwise(arrivals[in_order:])]
     if policy == "priority":
@@ -383,7 +383,7 @@ def decision_keeps_first(policy: str, running: int, waiting: int, more: int) -> 
 
 
 def _waits_anew(plan: Result) -> Any:
-    """Return whether every waiting request, a preempted one as well, has no block, and begins with
+    """Return whether every waiting request, including preempted ones, has no block, and begins with
     its first token."""
     without_blocks = len(plan.uncomputed) == len(plan.waiting)
     return all_of(without_blocks, *(n == 0 for numbers in plan.uncomputed for n in numbers))

@@ -12,8 +12,8 @@ The lemmas do not cover requests that can never fit, because accepting these bre
    computes a token.
 4. `no_request_overtakes_running`: no request moves in front of a running one.
 
-That the scheduler decides so is the claim of `decision_keeps_first_...` and
-`code_admits_first_in_line_N` (`code_lemmas`).
+`decision_keeps_first_...` and `code_admits_first_in_line_N` (`code_lemmas`) claim that the
+scheduler decides in this way.
 
 Under FCFS, by 1 and 2, the first running request computes a token in every step until it ends; by
 3, some request runs. So every step computes something as long as any request is unfinished, and by
