@@ -23,7 +23,7 @@ Run = Any  # a RunHistory, whose module imports this one
 
 
 class Features:
-    """The features of one system. By default, there are none.
+    """The features of one system. This base class is for systems without any.
 
     Attributes:
         request_history: the class that follows one request.
@@ -146,8 +146,8 @@ class Features:
     # The pool
 
     def group_pools(self, config: Config) -> tuple[int, ...]:
-        """Return the blocks in the pool of each KV group after the first. Return an empty tuple if
-        all groups share one pool."""
+        """Return the number of blocks in the pool of each KV group after the first. Return an empty
+        tuple if all groups share one pool."""
         return ()
 
     def held_after_end(self, config: Config) -> bool:

@@ -127,8 +127,8 @@ class KeptPrefixes:
             self._complete(history, step)
 
     def _not_named_before(self, history: Run, computed: int) -> int:
-        """Return the first block of a running request that earlier steps may not have published. A
-        step does not publish a block that contains drafts, since they may be wrong."""
+        """Return the first block of a running request that is perhaps not published yet. A step
+        does not publish a block that contains drafts, since they may be wrong."""
         drafts = int(history.config.get("num_speculative_tokens") or 0)
         return max(computed - drafts, 0) // self.block_size
 

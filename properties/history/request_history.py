@@ -82,7 +82,6 @@ class RequestHistory:
 
     @property
     def max_computed(self) -> int:
-        """Return the larger of `computed` and `recompute_from`."""
         return max(self.computed, self.recompute_from)
 
     @property

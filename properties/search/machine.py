@@ -323,8 +323,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         return st.sampled_from((*over[-1:], None, *over[:1], *over[-1:]))
 
     def knock(self, request: Request | None) -> None:
-        """Send a request that can never run. If the target refuses it, it does not become part of
-        the run."""
+        """Send a request that can never run. If the target refuses the request, it does not become
+        part of the run."""
         if request is not None:
             self.requests.append(request)
             self.judged(self.session.add, request)

@@ -22,9 +22,9 @@ def alone(config: Config, request: VllmRequestHistory) -> int:
     """Return the largest number of steps of one request: all its tokens in chunks, plus one step
     per generated token.
 
-    Each chunk or token takes as many steps as there can be decisions in flight, and a chunk may be
-    held back for an interval. Tokens computed so far are not deducted, since a preempted request
-    starts again.
+    The result is multiplied by the number of decisions that can be in flight, and by the interval
+    between prefills. Tokens computed so far are not deducted, since a preempted request starts
+    again.
     """
     # A chunk ends before an encoder input for which the step has no room; the next chunk begins
     # there.
@@ -37,8 +37,8 @@ def alone(config: Config, request: VllmRequestHistory) -> int:
 
 
 def of_turns(config: Config, request: VllmRequestHistory) -> int:
-    """Return the largest number of steps of a session's further turns. In the worst case, each turn
-    computes all tokens of the session again, one in each step."""
+    """Return the largest number of steps that the further turns of a session take. In the worst
+    case, each turn computes all tokens of the session again, one in each step."""
     tokens = request.prompt + request.max_tokens
     steps = 0
     for turn in request.turns:

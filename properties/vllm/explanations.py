@@ -11,8 +11,8 @@ from .history.run import state_of
 
 
 def facts(failure: Failure) -> Iterator[str]:
-    """Yield facts that the picture does not show, as sentences about the requests that the message
-    names."""
+    """Yield sentences about the requests that the failure's message names, with facts that its
+    picture does not show."""
     message = failure.first.message
     if adapters_are_limited(failure.config) and (failure.waits or "adapter" in message):
         yield from _adapters(failure)
@@ -60,7 +60,7 @@ def _load(failure: Failure, sent: Request, request: VllmRequestHistory) -> Itera
         return
     tokens = request.tokens_loading or sent.external_tokens
     left = request.load_left
-    state = f"{left} more report{'s' * (left != 1)} of the worker end the load"
+    state = f"the load ends after {left} more report{'s' * (left != 1)} of the worker"
     if sent.load_fails_at is not None:
         state = f"the load fails at token {sent.load_fails_at}"
     elif request.began == failure.first.step:

@@ -17,9 +17,9 @@ FULL = {"kind": "full"}
 @st.composite
 def kv_groups(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[str, Any]:
     """Draw one or two groups in addition to full attention, and a pool only slightly larger than
-    the longest request.
+    the longest request needs.
 
-    Most groups of attention layers have a window or a chunk of one block or a few. Sometimes there
+    Most groups of attention layers have a window or a chunk of one or a few blocks. Sometimes there
     is also a circular buffer.
     """
     block, length = config["block_size"], config["max_model_len"]

@@ -115,7 +115,7 @@ def last_options(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict
 @st.composite
 def with_pictures(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Request:
     """Return the request with images added to its own part of the prompt. A part that repeats an
-    earlier request keeps its images, except one in which the part ends."""
+    earlier request keeps the images of that request, except an image in which the part ends."""
     room = min(config["max_num_encoder_input_tokens"], config["encoder_cache_size"])
     sizes = sorted({1, max(room // 2, 1), room}, reverse=True)
     prompt: list[Segment] = []

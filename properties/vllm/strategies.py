@@ -90,7 +90,8 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
 
 @st.composite
 def sessions(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[str, Any]:
-    """Draw options for sessions. With half of them, a turn may end while a token is in flight."""
+    """Draw options for sessions. In half of the configurations, a turn may end while a token is in
+    flight."""
     drawn = {"streaming_inputs": True, "policy": "fcfs", **draw(tight_pools(config))}
     if "ahead" not in avoid and draw(st.booleans()):
         early = draw(EARLY_COMPLETIONS)
@@ -103,7 +104,7 @@ def sessions(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[str
 @st.composite
 def tight_pools(draw: st.DrawFn, config: Config) -> dict[str, Any]:
     """Replace half of the bounded pools by a pool that is only slightly larger than the longest
-    request, so that sessions wait for each other's blocks."""
+    request needs, so that sessions wait for each other's blocks."""
     if config["num_blocks"] is None or draw(st.booleans()):
         return {}
     pool = blocks_for(config["max_model_len"], config["block_size"]) + draw(st.integers(0, 1))
@@ -371,7 +372,7 @@ def beside_a_prefill(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape
 
 def fills_pool_together(config: Config, history: VllmRun, blocks: int) -> bool:
     """Return whether a newcomer with this many blocks and the prefilling request together take the
-    whole pool. The time that counts is when the newcomer's prompt is computed and another chunk is
+    whole pool at the moment when the newcomer's prompt is computed and another chunk is
     scheduled."""
     block, free, request = config["block_size"], free_blocks(config, history), history.ongoing()[-1]
     chunk = min(config["long_prefill_token_threshold"] or block, config["max_num_batched_tokens"])

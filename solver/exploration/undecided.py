@@ -17,7 +17,7 @@ from ...properties.history.request_history import RequestHistory
 
 Member = TypeVar("Member", bound=Record)
 ENDLESS = 10**9  # tokens
-# In a menu, this stream stands for tokens that no other request has.
+# In a menu, this stream represents tokens that no other request has.
 OWN = "own"
 AT_ARRIVAL = "at arrival"  # the fields that a scheduler may read as soon as a request has arrived
 

@@ -112,7 +112,8 @@ class OpenSequence(OpenFields, Sequence, frozen=True):
 
 
 class LlmServingSimModels(QueueModels):
-    """The models of one revision in one configuration, one for each pool, smallest pool first."""
+    """The models of one revision in one configuration: one model for each pool size, smallest
+    first."""
 
     system = "llmservingsim"
     sequence, open_sequence = Sequence, OpenSequence

@@ -84,7 +84,8 @@ class OpenSequence(OpenFields, Sequence, frozen=True):
 
 
 class NanoModels(QueueModels):
-    """The models of one revision in one configuration, one for each pool, smallest pool first."""
+    """The models of one revision in one configuration: one model for each pool size, smallest
+    first."""
 
     system = "nano_vllm"
     sequence, open_sequence = Sequence, OpenSequence

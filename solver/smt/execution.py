@@ -312,8 +312,8 @@ def paths(
     With `quick`, definitions (for example of quotients) are ignored when checking whether a branch
     is possible. This is much faster, but also yields some paths that no numbers can take. If the
     result is a comparison, it is decided as well. The facts of `numbers` hold on every path. Two
-    kinds of paths are left out: those that read the unknown part of a sequence, and those that end
-    in an exception (for example, of an `assert`) but that no numbers can take.
+    kinds of paths are left out: those that read the unknown part of a sequence, and those that no
+    numbers can take and that end in an exception, for example from an `assert`.
 
     Raise TooManyPathsError if there are more than MOST_PATHS, or if a path does not end.
     """
@@ -461,7 +461,7 @@ class Prefix:
 
 
 class Queue(Prefix):
-    """A sequence of any length. Its last known item stands for all later items. That item must
+    """A sequence of any length. Its last known item represents all later items. That item must
     count for all of them (`counts_more`), so that a copy of the sequence has the same length."""
 
     def __iter__(self) -> Iterator[Any]:
@@ -483,7 +483,7 @@ class Queue(Prefix):
 
 
 def count_as_more(number: Any, more: Any) -> Any:
-    """Return the number, marked as belonging to an item that stands for `more` additional items."""
+    """Return the number, marked as belonging to an item that represents `more` additional items."""
     if isinstance(number, Number):
         number = Number(number.run, number.of)
         number.counts_more = more

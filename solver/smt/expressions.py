@@ -155,7 +155,6 @@ class Scope:
         return kind
 
     def value(self, node: ast.expr) -> Kind:
-        """Return the kind of an expression."""
         kind: Kind | None = self.of.expressions.get((self.name, ast.unparse(node)))
         if kind is None:
             kind = self.expression(node)

@@ -56,7 +56,7 @@ def many(item: Kind) -> Kind:
 
 
 def row(*items: Kind) -> Kind:
-    """Return the kind of a tuple of this length."""
+    """Return the kind of a tuple of these items."""
     return Kind("row", items)
 
 
@@ -73,7 +73,6 @@ def place(lists: tuple[str, ...] = ()) -> Kind:
 
 
 def place_in(items: ast.expr) -> Kind:
-    """Return the kind of a place in these items."""
     texts = [ast.unparse(items)]
     if isinstance(items, ast.Call) and ast.unparse(items.func) in ("sorted", "reversed"):
         texts += map(ast.unparse, items.args[:1])
@@ -341,7 +340,6 @@ def shows(assumed: Kind, kind: Kind) -> bool:
 def parameters_of(
     function: FunctionType, given: tuple[Kind, ...], named: Mapping[str, Kind]
 ) -> dict[str, Kind]:
-    """Return the kinds of a function's parameters."""
     signature, kinds = inspect.signature(function), dict[str, Kind]()
     bound = signature.bind(*given, **named).arguments
     for name, parameter in signature.parameters.items():

@@ -24,8 +24,8 @@ def functions(node: ast.AST, within: str = "") -> Iterator[tuple[str, ast.Functi
 
 
 def made_here(function: ast.AST) -> set[str]:
-    """Return the variables of a function that only refer to lists and dicts which it has just
-    made."""
+    """Return the variables of a function that only refer to lists and dicts that the function
+    itself has made."""
     made, others = set[str](), set[str]()
     for node in ast.walk(function):
         if isinstance(node, ast.arg):

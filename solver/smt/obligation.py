@@ -187,7 +187,6 @@ Lemmas = Callable[[int | None], list[Obligation]]
 
 
 def combine(*lemmas: Lemmas) -> Lemmas:
-    """Combine several functions that return lemmas into one function."""
     return lambda block: [lemma for each in lemmas for lemma in each(block)]
 
 
@@ -199,7 +198,7 @@ class RuleProof(NamedTuple):
         answer: the answer, if every lemma is proven.
         assumes: the assumptions that no lemma proves, one sentence each.
         tested: the parts of the code that no lemma covers, and that only tests check.
-        obligations: returns the lemmas for a block size in tokens; None stands for any size.
+        obligations: returns the lemmas for a block size in tokens; None means any size.
         counterexamples: functions that make scenarios, at production scale or as small as possible.
             Each key says what a replay of the scenario shows.
         block: the only block size that the lemmas cover; None for any.

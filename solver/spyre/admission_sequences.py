@@ -324,8 +324,8 @@ def solution(problem: Problem, model: z3.ModelRef) -> list[Arrival]:
 
 
 def short_and_early(setting: Setting, arrivals: list[Joined]) -> list[Any]:
-    """Return facts which say that no prompt is longer than two blocks, and that every request joins
-    within as many decode steps as four blocks have tokens.
+    """Return facts that narrow the search: no prompt is longer than two blocks, and every request
+    joins within as many decode steps as four blocks have tokens.
 
     Most counterexamples begin like this.
     """

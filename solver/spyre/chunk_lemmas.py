@@ -121,7 +121,7 @@ def _smaller(number: Any, other: Any) -> Any:
 
 
 class Sizes(NamedTuple):
-    """The size of a block in tokens and of a chunk in blocks; None stands for any size."""
+    """The size of a block in tokens and of a chunk in blocks; None means any size."""
 
     block: int | None
     chunk_blocks: int | None

@@ -100,11 +100,11 @@ def step_keeps_fair_order(
     block: int, decoding: int, paused: int, priority: Priority, lone_exceeds: int
 ) -> list[Any]:
     """Claim that the order is kept by every step that decides which requests to pause, even if the
-    step interrupts a prefill. A prefill step must change neither the requests that decode nor
-    those that are paused.
+    step interrupts a prefill. A prefill step must change neither the requests that decode nor those
+    that are paused.
 
-    With `lone_exceeds` set to 1, this is the lemma's guard, a variant that must fail: a request
-    that is alone may exceed the limit.
+    If `lone_exceeds` is 1, claim the guard instead, a variant that must fail: a request that is
+    alone may exceed the limit.
     """
     numbers = Numbers()
     count = decoding + paused
@@ -207,7 +207,8 @@ def _stay(requests: tuple[Sequence, ...], after: State) -> bool:
 
 
 def any_hit(name: str) -> dict[str, Any]:
-    """Return any hit of a request, and any number of blocks that it has published."""
+    """Return an arbitrary prefix hit of a request, and an arbitrary number of blocks that it has
+    published."""
     return {field: integer(f"{field} of {name}") for field in ("prefix_hit", "published")}
 
 
@@ -223,8 +224,8 @@ def code_starts_newcomer_behind_paused(
     """Claim that a newcomer joins behind the paused requests, and that it starts only after the
     last running request has left.
 
-    With `more` set to 1, this is the lemma's guard, a variant that must fail: it claims that one
-    more slot is free, and that a newcomer always starts.
+    If `more` is 1, claim the guard instead, a variant that must fail: it claims that one more slot
+    is free, and that a newcomer always starts.
     """
     numbers = Numbers()
     count = running + paused

@@ -213,8 +213,8 @@ def _alone(numbers: Numbers, longest: Any) -> Joining:
 
 @lemma("Alone and with no tkv remembered, every request passes the constraint.")
 def lone_request_passes_length(lengths: Lengths, stale: int) -> list[Any]:
-    """Claim that a lone request passes the constraint. With `stale` set to 1, this is the lemma's
-    guard, a variant that must fail: the tkv may come from any earlier batch."""
+    """Claim that a lone request passes the constraint. If `stale` is 1, claim the guard instead, a
+    variant that must fail: the tkv may come from any earlier batch."""
     numbers = make_numbers(lengths)
     longest = numbers.fresh("longest", 1)
     newcomer = _alone(numbers, longest)
@@ -233,8 +233,8 @@ def lone_request_passes_volume(check: str, lengths: Lengths, others: int) -> lis
 
 
 def alone_within_volume(check: str, lengths: Lengths, others: int) -> list[Any]:
-    """Return facts which say that the check refuses a request while `others` requests decode, at
-    some limit. With 0, the request is alone."""
+    """Return facts that hold if the check refuses a request at some limit while `others` requests
+    decode. If `others` is 0, the request is alone."""
     numbers = make_numbers(lengths)
     limit = numbers.fresh("limit", 1)
     newcomer = _alone(numbers, limit)

@@ -260,11 +260,11 @@ def leaving_only_removes(configuration: StepConfiguration, more: int) -> list[An
 def kept_requests_fit_after_each_turn(all_asked: int) -> list[Any]:
     """Claim that the requests kept by `settled` fit together, whichever batches fit.
 
-    The second of the three requests stands for any number. So the last turn is the turn of a
+    The second of the three requests represents any number. So the last turn is the turn of a
     request after any number of others, any of which may have been kept.
 
-    With `all_asked` set to 1, this is the lemma's guard, a variant that must fail: it claims that
-    the requests that `settled` pauses fit as well.
+    If `all_asked` is 1, claim the guard instead, a variant that must fail: it claims that the
+    requests that `settled` pauses fit as well.
     """
     numbers = Numbers()
     more = length(numbers, "more", 0)

@@ -1,7 +1,7 @@
 """Compare a user's formula on symbols with the same formula on numbers.
 
-The lemmas run the formula on symbols. Some functions may return something else there than in a run
-of the model: those that look at the types of their arguments, or that catch the error when symbols
+The lemmas run the formula on symbols. A formula may return something else there than in a run of
+the model, for example if it looks at the types of its arguments, or catches the error when symbols
 do not support an operation. A proof would then be about another formula.
 """
 

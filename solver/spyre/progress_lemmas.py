@@ -24,7 +24,7 @@ behind the first in line, and that an abort changes nothing about the others.
 So the first in line starts after at most as many steps as the rank, whatever arrives behind it.
 Every request eventually becomes first, so none waits forever. Lemmas 1 to 4 and 6 run the model's
 code on symbols with an unbounded pool, and with any other values in the state and the
-configuration. One symbolic request stands for all that decode, and two stand for all that wait. In
+configuration. One symbolic request represents all that decode, and two represent all that wait. In
 1, at most one request waits behind the one that prefills.
 """
 
@@ -105,8 +105,8 @@ def passed_by() -> Scenario:
 
 
 def _config(run: SymbolicRun, numbers: Numbers, requests: list[tuple[Any, Any]]) -> Any:
-    """Return any configuration with an unbounded pool and without prefix caching that accepts these
-    requests on arrival."""
+    """Return an arbitrary configuration with an unbounded pool and without prefix caching. It
+    accepts these requests on arrival."""
     longest, slots, limit = (length(numbers, name) for name in ("longest", "slots", "limit"))
     for prompt, tokens in requests:
         numbers.facts += [prompt + tokens - 1 <= longest, prompt + tokens - 1 <= limit]
@@ -140,8 +140,8 @@ def waiting_request_prevents_idling(revision: Revision, none_there: int) -> list
     """Claim that no step is idle while a newcomer waits or prefills. Another request may decode,
     and a second one may wait behind the newcomer.
 
-    With `none_there` set to 1, this is the lemma's guard, a variant that must fail: it also covers
-    steps without a newcomer.
+    If `none_there` is 1, claim the guard instead, a variant that must fail: it also covers steps
+    without a newcomer.
     """
     numbers = Numbers()
     prompt, tokens, member, left = (length(numbers, name) for name in ("p", "m", "own", "left"))
@@ -179,9 +179,9 @@ def waiting_request_prevents_idling(revision: Revision, none_there: int) -> list
 def only_first_in_line_starts(revision: Revision, second: int) -> list[Any]:
     """Claim that only the first in line starts, whatever the volumetric check answers.
 
-    Two requests wait, a third may prefill, and a fourth may decode. With `second` set to 1, this
-    is the lemma's guard, a variant that must fail: the claim treats the second request as the first
-    in line.
+    Two requests wait, a third may prefill, and a fourth may decode. If `second` is 1, claim the
+    guard instead, a variant that must fail: the claim treats the second request as the first in
+    line.
     """
     numbers = Numbers()
     prompts = [length(numbers, "prompt") for _ in range(4)]
@@ -305,8 +305,7 @@ def first_in_line_starts_at_rank_zero(revision: Revision, beside: int) -> list[A
     """Claim that the first in line starts if no request prefills or decodes. A second request may
     wait behind it.
 
-    With `beside` set to 1, this is the lemma's guard, a variant that must fail: one request may
-    decode.
+    If `beside` is 1, claim the guard instead, a variant that must fail: one request may decode.
     """
     numbers = Numbers()
     prompt, tokens, own, left = (length(numbers, name) for name in ("p", "m", "own", "left"))

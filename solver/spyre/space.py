@@ -142,7 +142,7 @@ class OpenSequence(OpenFields, Sequence, frozen=True):
 
 
 class SpyreModels(QueueModels):
-    """The models of one revision in one configuration, one for each limit, smallest limit first."""
+    """The models of one revision in one configuration: one model for each limit, smallest first."""
 
     system = "spyre"
     limit_key = "max_batch_tkv"

@@ -1,4 +1,4 @@
-"""Any configuration, and any rest of a state, around the requests that a lemma is about."""
+"""Arbitrary configurations and states around the requests that a lemma is about."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -147,7 +147,7 @@ def check_fields() -> None:
 
 
 class Several(Request, frozen=True):
-    """A request that stands for several requests in a queue; loops visit it only once."""
+    """A request that represents several requests in a queue; loops visit it only once."""
 
     counts_more: Any = 0
 
@@ -219,7 +219,7 @@ def any_config(run: SymbolicRun, block: Any, limit: Any) -> SymbolicConfig:
 
 
 def any_rest(run: SymbolicRun) -> dict[str, Any]:
-    """Return any values for the fields of a state that hold neither requests nor blocks.
+    """Return arbitrary values for the fields of a state that hold neither requests nor blocks.
 
     Raise UndecidedError as `check_fields` does.
     """

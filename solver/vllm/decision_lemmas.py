@@ -130,9 +130,9 @@ class Result(NamedTuple):
         turns: for each request, the budget left when its turn comes: the whole budget minus the
             shares given so far and not given back.
         asked_for: the tokens for which each scheduled request got blocks.
-        asks_rightly: whether the pool is always asked about a request of the state, admission is
-            told the request's hit and whether another request runs, and each preemption follows a
-            refusal of blocks.
+        asks_rightly: whether three things hold: the pool is always asked about a request of the
+            state; admission is told the request's hit and whether another request runs; each
+            preemption follows a refusal of blocks.
         gave_up: whether the last request that was preempted had itself found no blocks, so that the
             decision ended.
         uncomputed: the computed, hit and published numbers of each waiting request that holds no
@@ -154,7 +154,7 @@ class Result(NamedTuple):
 
 def run_decision(policy: Any, running: int, waiting: int, whole: Any = None) -> Decided:
     """Run a decision with this many running and waiting requests. If `whole` is given, it is called
-    instead, with a configuration and a state.
+    in place of the decision, with a configuration and a state.
 
     The pool is modelled as the set of requests that have blocks. It may refuse any request that is
     not alone.
@@ -331,8 +331,8 @@ def decision_keeps_first(policy: str, running: int, waiting: int, more: int) -> 
     request runs. A step in which requests run and no token is computed preempts a request and
     admits none.
 
-    With `more` set to 1, this is the lemma's guard, a variant that must fail: if several requests
-    run, the claim forbids every preemption; otherwise, the first request computes two tokens.
+    If `more` is 1, claim the guard instead, a variant that must fail: if several requests run, the
+    claim forbids every preemption; otherwise, the first request computes two tokens.
     """
     decision = run_decision(policy, running, waiting)
     ran = decision.ran
@@ -407,8 +407,8 @@ def completion_leaves_next_token(policy: str, running: int, waiting: int, more: 
     computed, keeps the order of the queues, and leaves blocks only to running requests.
 
     Also claim that a request that continues has a token left to compute. The first request may be
-    aborted within the step. With `more` set to 1, this is the lemma's guard, a variant that must
-    fail: it claims two tokens.
+    aborted within the step. If `more` is 1, claim the guard instead, a variant that must fail: it
+    claims two tokens.
     """
 
     def whole(run: SymbolicRun, config: Any, state: Any) -> Any:

@@ -198,7 +198,8 @@ class OpenSequence(OpenFields, model_state.Sequence, frozen=True):
 
 
 class VllmModels(QueueModels):
-    """The models of one revision in one configuration, one for each pool, smallest pool first."""
+    """The models of one revision in one configuration: one model for each pool size, smallest
+    first."""
 
     system = "vllm"
     queues = ("waiting", "running", "parked")

@@ -172,8 +172,8 @@ class VllmFeatures(Features):
         return right if request.drafted or right else None
 
     def may_compute_nothing(self, history: RunHistory[Any], step: Step) -> bool:
-        """Return whether a load is in progress or has just failed, every request waits for its
-        grammar, or a session waits for its next input."""
+        """Return whether one of three things holds: a load is in progress or has just failed; every
+        request waits for its grammar; a session waits for its next input."""
         if sessions.are_held(history.config):
             return bool(sessions.awaiting(requests_of(history.live)))
         return loads.under_way(

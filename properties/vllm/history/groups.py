@@ -104,8 +104,8 @@ def last_place(config: Config, computed: int) -> int:
 
 
 def states_left(config: Config, start: int, end: int) -> list[tuple[int, int]]:
-    """Return the places of the states that a step leaves if it computes the tokens from `start` to
-    `end`, each with the number of tokens before that state."""
+    """Return the states that a step leaves if it computes the tokens from `start` to `end`: for
+    each state, its place and the number of tokens before it."""
     if not leaves_every_state(config):
         return [(last_place(config, end), end)]
     size = int(config["block_size"])

@@ -117,8 +117,8 @@ def tokens_loaded(config: Mapping[str, Any], request: VllmRequestHistory) -> int
 
 
 def begin(request: VllmRequestHistory, step: Step, block: int) -> None:
-    """Record that a request starts after its load has finished. After a failed load, it is unknown
-    which blocks the request keeps until a step shows them."""
+    """Record that a request starts after its load has finished. After a failed load, the blocks
+    that the request keeps are unknown until a step shows them."""
     request.tokens_loading = 0
     if request.load_fails_at is not None:
         request.slots = len((step.blocks or {}).get(request.id, ())) * block
@@ -142,7 +142,8 @@ def has_failed(request: VllmRequestHistory) -> bool:
 
 
 def end_on_failure(config: Mapping[str, Any]) -> bool:
-    """Return whether requests whose load fails end, instead of computing the tokens themselves."""
+    """Return whether a failed load ends its request. If not, the request computes the tokens
+    itself."""
     return config.get("kv_load_failure_policy") == "fail"
 
 

@@ -79,7 +79,7 @@ class VllmState(NamedTuple):
         outputs: encoder outputs that the worker has, with their tokens.
         groups: the content of the blocks in the groups of the KV cache after the first.
         was_reset: whether the prefix cache was reset in this run.
-        worker: what the worker holds, if the target shows what it is sent.
+        worker: what the worker holds, if the target shows the messages to the worker.
         unfilled: for each block whose synchronous load has failed, how many of its tokens have been
             computed since.
         cadence: which steps hold prefills back.

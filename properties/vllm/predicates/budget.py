@@ -216,8 +216,8 @@ def some_catch_up(history: VllmRun, step: Step) -> bool:
 
 
 def stops_at_input(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether a scheduled request stops because of an encoder input without output: right
-    before the input, or earlier by the tokens that its drafter reads ahead."""
+    """Return whether a scheduled request stops because the output of an encoder input is missing.
+    It stops right before the input or, if its drafter reads ahead, that many tokens earlier."""
     reached = computed_after(history, step, request)
     stops = (reached, reached + stops_ahead(history))
     inputs = [image for image in request.inputs if image.start in stops]

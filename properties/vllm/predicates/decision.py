@@ -2,6 +2,9 @@
 
 The client's history tells which requests ran before the step, and how many tokens they still had to
 compute. The step shows which of them were scheduled.
+
+While a request waits for something other than blocks, such as its grammar, it is *set aside*: other
+requests may overtake it, and preempted requests are put behind it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -44,8 +47,8 @@ def ran_before(history: VllmRun) -> list[VllmRequestHistory]:
 
 @once
 def waited_before(history: VllmRun) -> list[VllmRequestHistory]:
-    """Return all other unfinished requests in the order in which they are considered, parked ones
-    first.
+    """Return the unfinished requests that did not run, in the order in which they are considered,
+    parked ones first.
 
     In three cases, the order is taken from the target, because it cannot be computed: with
     sessions; with more than two decisions in flight, because preempted requests are then set aside

@@ -1,5 +1,5 @@
-"""Encoder inputs: they are computed within the budget and the room of the cache, only once, and in
-time.
+"""Encoder inputs. They are computed only once and in time, within the encoder's budget, and their
+outputs fit into the cache.
 
 Source: release 0.33.0, Scheduler._try_schedule_encoder_inputs, EncoderCacheManager, and the model
 runner, which fails with "Encoder cache miss".

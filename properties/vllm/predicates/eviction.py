@@ -1,4 +1,4 @@
-"""The order in which the blocks that a request has given back are handed out.
+"""The order of eviction among the blocks that a request has given back.
 
 Source: release 0.33.0: KVCacheManager.free, its docstring.
 """

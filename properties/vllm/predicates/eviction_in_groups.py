@@ -1,5 +1,4 @@
-"""The order in which the blocks that a request has given back in several groups of the KV cache are
-handed out.
+"""The order of eviction among the blocks that a request has given back in several KV groups.
 
 Source: release 0.33.0: KVCacheCoordinator.free, BlockPool.free_blocks.
 """

@@ -46,8 +46,8 @@ def runs_too_early(history: VllmRun, step: Step, *, until_next: bool = True) -> 
         if before.get(request.id) and now.get(request.id) != before[request.id]:
             held = len(now.get(request.id, ()))
             return (
-                f"{request.id} held {len(before[request.id])} blocks, still being loaded for "
-                f"{request.load_left} more steps, but now holds {held} or different ones"
+                f"{request.id} held {len(before[request.id])} blocks, which are loaded for "
+                f"{request.load_left} more steps, but they have changed: it now holds {held}"
             )
     for name in now:
         ended = history.requests.get(name)
@@ -252,9 +252,9 @@ def freed_while_sent(history: VllmRun, step: Step) -> str | None:
         ):
             use = "sent or loaded" if request.ended == "aborted" else "sent"
             return (
-                f"{request.id} held {len(before[request.id])} blocks, still being {use} for "
-                f"{request.load_left} more steps, but now holds {len(now.get(request.id, ()))} or "
-                "different ones"
+                f"{request.id} held {len(before[request.id])} blocks, which are {use} for "
+                f"{request.load_left} more steps, but they have changed: it now holds "
+                f"{len(now.get(request.id, ()))}"
             )
         late = history.step > (request.ended_at or 0) + decisions_still_to_come(history)
         if request.id in now and not request.load_left and late:
