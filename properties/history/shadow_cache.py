@@ -196,7 +196,7 @@ class ShadowCache:
                 self.ready[name] = Ready(access.request, access.end, shown[name])
 
     def hidden_in(self, number: int) -> Iterator[Entry]:
-        """Yield the tokens that this block may contain although no step has shown it. Leave out
+        """Yield the tokens that may be in this block without any step having shown them. Leave out
         tokens that were written before the content of the block became known."""
         since = self._known_since.get(number, 0)
         return (entry for step, entry in self.unseen if step >= since)

@@ -99,8 +99,8 @@ WORKLOADS: Mapping[str, Mapping[str, Any]] = {
 
 
 def more_fields(config: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
-    """Return the adapters of requests, how many of their tokens a connector loads and for how many
-    steps, and for how many steps the blocks of an ended request may be sent."""
+    """Return the values to draw from for further fields of requests: adapters, loads, the sending
+    of blocks after the end, and grammars."""
     fields: dict[str, Sequence[Any]] = {}
     if config.get("max_loras"):
         fields["lora"] = (None, "one", "two", "three")

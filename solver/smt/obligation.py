@@ -162,8 +162,8 @@ def lemma(
     if given.
 
     The last argument of a claim is 0 for the lemma and 1 for the guard, in which the claim weakens
-    a premise. The decorated function takes the other arguments. `sentence` and `name` may contain
-    them in braces. For `code`, see `Obligation`.
+    a premise. The decorated function takes the other arguments, which `sentence` and `name` may
+    contain in braces. For `code`, see `Obligation`.
     """
 
     def decorate(claim: Callable[..., list[Any]]) -> Callable[..., Obligation]:

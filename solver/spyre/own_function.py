@@ -21,9 +21,9 @@ LARGEST = (8, 130, 4000, 40_000)  # the last exceeds the context of Spyre's mode
 
 
 def check_on_symbols(formula: str, block: int | None, choose: Callable[[int], int]) -> None:
-    """Raise InputError if the formula returns another number on symbols than on numbers, for one of
-    a few hundred random batches. `block` is as for `lengths_of`, and `choose` returns a random
-    number below its argument."""
+    """Raise InputError if the formula returns a different result on symbols than on numbers, for
+    one of a few hundred random batches. `block` is as for `lengths_of`, and `choose` returns a
+    random number below its argument."""
     lengths = lengths_of(block)
     numbers = make_numbers(lengths)
     batch = batch_of(numbers, 1)

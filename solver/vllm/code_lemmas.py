@@ -296,7 +296,7 @@ def growth_decides_as_in_lemmas(block: int, held: int, more: int) -> list[Any]:
     name="hit_leaves_last_token_{size}",
 )
 def hit_leaves_last_token(block: int, size: int, more: int) -> list[Any]:
-    """Claim that `pool.cached_blocks` leaves the last token uncached even if every block is cached.
+    """Claim that `pool.cached_blocks` never finds the last token, even if every block is cached.
 
     The prompt has up to `size` blocks plus one token. If `more` is 1, claim the guard instead, a
     variant that must fail: the hit may include the last token.

@@ -20,7 +20,7 @@ from .run import Returned, of
 
 
 def are_followed(config: Mapping[str, Any]) -> bool:
-    """Return whether a client can tell which blocks can be found, in every group."""
+    """Return whether a client can tell, in every group, which blocks can be found."""
     return (
         groups.are_several(config)
         and caches(config)

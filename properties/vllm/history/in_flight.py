@@ -36,8 +36,8 @@ def holds_grammars(config: Config) -> bool:
 
 
 def hold_grammars(history: VllmRun) -> None:
-    """Let each request that has both a grammar and a token in flight rest in the coming step,
-    unless the token comes with the oldest decision."""
+    """Make requests rest in the coming step if they have a grammar and a token in flight, unless
+    that token comes with the oldest decision."""
     later = [flight.items() for flight in state_of(history).flights[1:]]
     names = {name for items in later for name, coming in items if coming is not None}
     for request in requests_of(history.live).values():

@@ -215,9 +215,10 @@ def surely_in_front(
     documents are read. They may exist even if the order of the whole queue is unknown
     (`order_is_known`).
 
-    Under the priority policy, two conditions must hold for such a request. It is more important, or
-    equally important and earlier. And it was preempted, or arrived earlier. If this request itself
-    was preempted, nothing is yielded, because the documents can be read in different ways.
+    Under the priority policy, two conditions must hold for such a request. First, it is more
+    important, or equally important and earlier. Second, it was preempted, or arrived earlier. If
+    this request itself was preempted, nothing is yielded, because the documents can be read in
+    different ways.
     """
     by_priority = history.config.get("policy") == "priority" and not request.preemptions
     if not by_priority or loads.are_made(history.config) or was_set_aside(history, request):

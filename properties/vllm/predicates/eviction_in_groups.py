@@ -31,7 +31,8 @@ def later_group_is_evicted_first(history: VllmRun, step: Step) -> str | None:
 
 
 def later_group_is_evicted(history: VllmRun, step: Step) -> bool:
-    """Return whether the step hands out a block of a later group that could be found."""
+    """Return whether the step hands out a block that could be found, from a group after the
+    first."""
     return bool(_taken(history, step))
 
 

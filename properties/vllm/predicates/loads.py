@@ -31,7 +31,7 @@ from .preemption import keeps_blocks, taken_without_need
 
 def runs_too_early(history: VllmRun, step: Step, *, until_next: bool = True) -> str | None:
     """Until its load has finished, a parked request keeps its blocks and is not scheduled. With
-    `until_next`, this lasts until the decision after that. If it was aborted, its blocks become
+    `until_next`, this lasts until the next decision. If the request was aborted, its blocks become
     free when the load finishes, and not earlier (V1-R20, GEN-R16)."""
     now, before = step.blocks or {}, (history.last.blocks if history.last else None) or {}
     for request in history.requests.values():
