@@ -332,7 +332,6 @@ class RunHistory(Generic[R]):
             self._forget(step)
 
     def _count_step(self, step: Step) -> None:
-        """Count the step as busy or barren, or as a step of a pause."""
         stands = self.pause is not None and not step.scheduled
         self.pause_steps = self.pause_steps + 1 if stands else 0
         if not self.live or stands or self.features.may_compute_nothing(self, step):

@@ -84,7 +84,6 @@ def contents_of(item: Any) -> Mapping[Any, Any] | None:
 
 
 def _is_own(item: Any) -> bool:
-    """Return whether an object is a class of the model or an instance of one."""
     kind = item if isinstance(item, type) else type(item)
     return kind.__module__.startswith(f"{PACKAGE}.")
 

@@ -65,7 +65,6 @@ def obligations(block: int | None) -> list[Obligation]:
 
 
 def _keeps_tkv(block: int, name: str, module: str) -> Iterator[Obligation]:
-    """Yield the lemmas on the tkv that a revision reports and remembers."""
     step = step_keeps_tkv_within_model_length(block, name)
     yield replace(step, code=(*step.code, f"{module}.tkv_after_chunk"))
     decision = decision_keeps_tkv(block, name)

@@ -122,8 +122,6 @@ def _config(run: SymbolicRun, numbers: Numbers, requests: list[tuple[Any, Any]])
 
 
 class _Second:
-    """A second request in symbols, which may wait behind the first in line."""
-
     def __init__(self, numbers: Numbers) -> None:
         self.lengths = length(numbers, "second prompt"), length(numbers, "second tokens")
 

@@ -44,7 +44,6 @@ def after(
 
 
 def _given_back(history: RunHistory[Any], step: Step, name: str) -> Iterator[tuple[int, Returned]]:
-    """Yield the blocks that a request had before the step."""
     config, account = history.config, history.requests.get(name)
     tables = kept_in_groups.tables_of(history.last).get(name, ())
     every = kept_in_groups.every_group(config)

@@ -159,7 +159,6 @@ def _filled(history: RunHistory[Any], step: Step) -> Iterator[tuple[int, tuple[i
 
 
 def _places(config: Mapping[str, Any], group: Group, start: int, end: int) -> list[int]:
-    """Return the places of the blocks that the tokens from `start` to `end` fill."""
     if group.kind != MAMBA:
         return [*range(start // group.size, group.full_blocks(end))]
     if speculation.drafts(config):

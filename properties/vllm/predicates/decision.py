@@ -151,7 +151,6 @@ def _set_aside(history: VllmRun) -> bool:
 
 
 def _order_is_shown(history: VllmRun) -> bool:
-    """Return whether only the target can show the order of preempted requests."""
     grammars = blocked.can_be(history.config) and history.config["policy"] != "priority"
     return bool(grammars) or _set_aside(history)
 

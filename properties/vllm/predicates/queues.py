@@ -317,7 +317,6 @@ def _may_be_deferred(history: VllmRun, request: VllmRequestHistory) -> bool:
 
 
 def _a_load_may_fail(history: VllmRun) -> bool:
-    """Return whether a parked request may give blocks back in this step because its load fails."""
     parked = (history.last.parked or ()) if history.last is not None else ()
     if not parked or not loads.are_made(history.config):
         return False

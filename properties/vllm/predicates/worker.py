@@ -153,7 +153,6 @@ def ended_request_is_dropped(history: VllmRun, step: Step) -> bool:
 
 
 def _ended(history: VllmRun, step: Step) -> Iterator[str]:
-    """Yield the requests that the worker has and that ended before the step."""
     if not step.scheduled or state_of(history).worker.keys() <= history.live.keys():
         return
     ends = step.finished or {}
