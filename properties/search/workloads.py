@@ -30,7 +30,7 @@ from .generators import (
 
 Range = tuple[int, int]
 UNBOUNDED = 4096  # tokens of a request, if nothing bounds it
-TRIES = 20  # the most configurations to draw until the model accepts one
+TRIES = 20  # how many configurations to draw at most, until the model accepts one
 VERIFICATIONS = 12  # the longest list of a request's correct drafts
 
 

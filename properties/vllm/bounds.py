@@ -1,4 +1,4 @@
-"""Bounds for vLLM V1: the most steps that requests may take, and which requests can run.
+"""Bounds for vLLM V1: how many steps requests may take, and which requests can run.
 
 Source: target protocol, "Bounds" and "Refusals at add".
 """

@@ -17,11 +17,11 @@ from .branches import Branches
 from .numbers import Numbers
 from .terms import address, all_of, decision_tree
 
-FEW = 16  # the most values of a number that the code uses as an index
-MAX_PATHS = 256  # the most paths of a function whose paths are combined
+FEW = 16  # the largest number that code may use as an index
+MAX_PATHS = 256  # for a function whose paths are combined
 AT_ONCE = 64  # how many paths `holds_on` looks at before it asks whether the claim fails
-MOST_PATHS = 25_000  # the most paths of any function; the step itself has up to 10,000
-MAX_ANSWERS = 250  # the most branches on a path, since a loop bounded only by a symbol never ends
+MOST_PATHS = 25_000  # for any function; the step itself has up to 10,000
+MAX_ANSWERS = 250  # branches on a path; a loop bounded only by a symbol never ends
 
 
 class Path(NamedTuple):

@@ -261,7 +261,7 @@ def step_keeps_tkv_within_model_length(block: int, name: str, more: int) -> list
 
     def code(run: SymbolicRun) -> Any:
         config = any_switches(run, block, max_model_len=run.number(longest))
-        # The second holds no block, so it takes one. One whose blocks count is enough.
+        # It is enough to give a block to one request. The other one takes its first block.
         beside = others[0].decoding(run, "0", (1,)), others[1].decoding(run, "1", ())
         waits, tokens, observed = run.answer(starts), run.number(done * block), list[Any]()
         tkvs = list[tuple[list[Any], Any]]()

@@ -3,8 +3,8 @@ requests.
 
 The bound holds for revision `sound`, with any sound check that accepts a lone newcomer. The rank of
 a state, in steps, is the sum of three numbers: the chunks that the ongoing prefill has left, the
-decode steps that its request will have, and the most decode steps that any decoding request has
-left.
+decode steps that its request will have, and the largest number of decode steps that a decoding
+request has left.
 
 1. `waiting_request_prevents_idling`: no step is idle while a request waits or prefills.
 2. `only_first_in_line_starts`: only the first in line starts, and only if no other request
