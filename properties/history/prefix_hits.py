@@ -27,9 +27,8 @@ def tokens_hit(
     request that started earlier.
 
     A request that leaves in its first step is no longer listed. If it finished, its hit consists of
-    the tokens that it did not compute. Return None if the hit is unknown, which is so if the
-    request was aborted or ended with an error, or if the target `pads` the tokens that a request
-    computes.
+    the tokens that it did not compute. Return None if the hit is unknown, that is, if the request
+    was aborted or ended with an error, or if the target `pads` the tokens that a request computes.
     """
     if account.started or not caches(config):
         return 0
