@@ -14,7 +14,7 @@ from .exploration.scope import Scope
 if TYPE_CHECKING:
     from .smt.obligation import RuleProof
 
-# the most items of a list argument: checking a batch of four takes more than a minute
+# the largest number of items in a list argument: a batch of four takes more than a minute
 MAX_MEMBERS = 3
 
 

@@ -1,8 +1,9 @@
 """The bounds of each system: how many steps a request may take, and which requests can run.
 
 A target must not refuse a request that can run alone. If a target accepts a request that can never
-run, it must end that request. For all other requests, the target may decide: it may count in whole
-blocks, or count the last token, which is never computed. Lengths are in tokens.
+run, it must end that request. Whether to accept any other request is up to the target. It may, for
+example, count in whole blocks, or count the last token although that token is never computed.
+Lengths are in tokens.
 
 Source: target protocol, "Bounds" and "Refusals at add".
 """
@@ -30,8 +31,8 @@ def fits_pool_and_budget(config: Config, prompt: int, max_tokens: int) -> bool:
 
 
 def nothing_surely(config: Config, prompt: int, max_tokens: int) -> bool:
-    """Return False. No document of the system says which requests it must accept, so refusals are
-    not judged."""
+    """Return False. No document says which requests the system must accept, so refusals are not
+    judged."""
     return False
 
 
@@ -41,7 +42,7 @@ def pool_limit(config: Config) -> list[int]:
 
 
 def no_limits(config: Config) -> list[int]:
-    """Return no bounds. No document of the system says which requests it refuses."""
+    """Return no bounds. No document says which requests the system refuses."""
     return []
 
 
@@ -50,10 +51,10 @@ class Bounds(NamedTuple):
 
     Attributes:
         alone: the largest number of steps that a request still needs if no other request runs.
-        waits: the largest number of steps until the first request in line is scheduled, if only the
-            requests that have started go before it; None if unbounded.
-        together: the largest number of steps that all requests take together. `work` is the sum of
-            the steps that each request would need alone.
+        waits: the largest number of steps until the first request in line is scheduled, provided
+            that only requests that have already started go before it; None if unbounded.
+        together: the largest number of steps that all requests take together. Its second argument
+            is the sum of the steps that each request would need alone.
         can_run: whether a target must accept a request with this prompt and max_tokens.
         limits: the bounds on prompt + max_tokens - 1, in tokens.
     """
@@ -65,15 +66,16 @@ class Bounds(NamedTuple):
     limits: Limits = no_limits
 
     def beyond(self, config: Config, prompt: int, max_tokens: int) -> bool:
-        """Return whether the request exceeds a limit on its own, and so can never finish."""
+        """Return whether a request with this prompt and max_tokens exceeds a limit, and so can
+        never finish."""
         return any(prompt + max_tokens - 1 > limit for limit in self.limits(config))
 
 
 def in_chunks(config: Config, request: RequestHistory) -> int:
-    """Return the largest number of steps of a request whose tokens are computed in chunks as large
-    as the budget or the threshold for long prompts.
+    """Return the largest number of steps that a request can take. Its tokens are computed in chunks
+    as large as the budget or the threshold for long prompts, whichever is smaller.
 
-    `computed` makes no difference, since a preempted request starts again.
+    The tokens computed so far make no difference, since a preempted request starts again.
     """
     budget = config["max_num_batched_tokens"]
     chunk = min(budget, config["long_prefill_token_threshold"] or budget)
@@ -81,8 +83,8 @@ def in_chunks(config: Config, request: RequestHistory) -> int:
 
 
 def one_after_the_other(config: Config, work: int, requests: int) -> int:
-    """Return the largest number of steps of all requests together, if the earliest request is
-    served in every step."""
+    """Return the largest number of steps that all requests together take, if every step serves the
+    earliest request."""
     return work + 2 * requests + 2
 
 

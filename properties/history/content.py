@@ -1,4 +1,4 @@
-"""The content of requests, and the tokens that two of them share."""
+"""The contents of requests, and the tokens that two contents share."""
 
 from collections.abc import Iterable
 
@@ -27,8 +27,8 @@ def known_tokens(account: RequestHistory, more: int = 0) -> tuple[Segment, ...]:
 
 
 def coming_tokens(account: RequestHistory, more: int = 0) -> tuple[Segment, ...]:
-    """Return the tokens of a request, including those in flight: they are computed, but not in the
-    prefix cache yet."""
+    """Return the tokens of a request, its tokens in flight, and `more` further tokens. Tokens in
+    flight are computed, but not in the prefix cache yet."""
     in_flight = account.num_tokens - account.prompt - account.emitted
     return known_tokens(account, in_flight + more)
 
@@ -41,8 +41,8 @@ def held_by_others(
     of_prompts: bool = False,
     completed: bool = False,
 ) -> int:
-    """Return how many of the first tokens of a request are in full blocks that another request has
-    computed. The request's last token does not count.
+    """Return how many of the first tokens of a request are in full blocks that one of the `others`
+    has computed. The request's last token does not count.
 
     With `of_prompts`, generated tokens do not count, since a cache may leave them out. With
     `completed`, count only tokens computed by decisions that have completed.
@@ -77,11 +77,11 @@ def surely_shared(
     of_prompts: bool = False,
     completed: bool = False,
 ) -> int:
-    """Return how many shared tokens every cache must find for a request. Some caches keep only one
-    of two identical blocks.
+    """Return how many tokens of a request every cache must find, because a running request has
+    computed them.
 
-    Return 0 if such blocks may have been filled by a request that is not running, or twice by one
-    request.
+    Some caches keep only one of two identical blocks. So the result is 0 if a shared block may also
+    have been filled by a request that is not running, or twice by one request.
     """
     holders = [
         other for other in running if not other.preemptions and other.partition == request.partition

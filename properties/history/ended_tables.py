@@ -1,7 +1,7 @@
 """The block table of a request that ends in the step that computes it.
 
-A step shows no blocks of a request that has ended. The table may follow from what the worker is
-told, or from the blocks that the step writes.
+A step does not show the blocks of a request that has ended. The table may still be known, either
+from the data sent to the worker or from the blocks that the step writes.
 """
 
 from ...model.observation import Step
@@ -12,8 +12,8 @@ NOT_SHOWN = -1
 
 
 def table_of_ended(history: Run, step: Step, request: RequestHistory) -> tuple[int, ...]:
-    """Return the blocks of a request that ended in this step, with NOT_SHOWN in place of hits whose
-    blocks are unknown. Return () if the table is unknown."""
+    """Return the blocks of a request that ended in this step, or () if they are unknown. Blocks of
+    its prefix hit whose numbers are unknown are NOT_SHOWN."""
     hit = 0 if request.started else history.hit_now(step, request) or 0
     before = history.last.blocks if history.last is not None else None
     known = (before or {}).get(request.id, ())

@@ -2,9 +2,9 @@
 pauses.
 
 The kernel follows a scheduler that completes each decision before the next one, and emits a token
-in the step that computes it. A system that does more registers its own `Features` (the part
-`features` of its descriptor); the methods here are the kernel's defaults. Their state is one
-immutable value, `RunHistory.system_state`, so that a run can branch.
+in the step that computes it. A system with more features registers its own `Features`, as the part
+`features` of its descriptor. The methods here are the kernel's defaults. The state of the features
+is one immutable value, `RunHistory.system_state`, so that a run can branch.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -23,7 +23,7 @@ Run = Any  # a RunHistory, whose module imports this one
 
 
 class Features:
-    """The features of one system. The name of each method says when the kernel calls it.
+    """The features of one system. This base class is for systems without any.
 
     Attributes:
         request_history: the class that follows one request.
@@ -37,15 +37,15 @@ class Features:
         return None
 
     def caches_output(self, revision: str) -> bool:
-        """Return whether blocks of generated tokens are cached like those of a prompt. A document
-        of the revision must say so."""
+        """Return whether blocks of generated tokens are cached like those of a prompt, according to
+        a document of the revision."""
         return False
 
     # Requests
 
     def can_never_run(self, config: Config, request: Request) -> bool:
-        """Return whether a feature of the request means that it can never run. By default, this is
-        so for encoder inputs, which only some systems support."""
+        """Return whether a feature of the request prevents it from ever running. By default,
+        encoder inputs do, since only some systems support them."""
         return bool(request.encoder_inputs)
 
     def as_sent(self, config: Config, request: Request) -> Request:
@@ -62,7 +62,7 @@ class Features:
         return {}
 
     def follows(self, config: Config) -> tuple[str, ...]:
-        """Return the step fields that a client needs to tell which tokens are computed."""
+        """Return the step fields that a client needs in order to know which tokens are computed."""
         return ()
 
     def may_forget(self, config: Config) -> bool:
@@ -73,7 +73,7 @@ class Features:
 
     def restarts(self, step: Step) -> bool:
         """Return whether the step may have preempted requests and restarted them with a hit,
-        without showing it."""
+        without showing the preemption."""
         return step.preempted is None and not self.never_preempts
 
     def depth(self, config: Config) -> int:
@@ -85,24 +85,24 @@ class Features:
         return step.scheduled
 
     def hit(self, history: Run, step: Step, account: RequestHistory) -> int | None:
-        """Return the prefix hit, in tokens, of a request if it starts in this step; None if
-        unknown."""
+        """Return the prefix hit, in tokens, of a request that starts in this step. Return 0 if it
+        started earlier, and None if the hit is unknown."""
         aborted = account.id in history.aborts_inside
         return prefix_hits.tokens_hit(history.config, step, account, aborted)
 
     def reached(self, history: Run, account: RequestHistory) -> int:
-        """Return the largest number of tokens that have ever been computed for a request. Only for
-        a request that is not scheduled in this step."""
+        """Return the largest number of tokens that have ever been computed for a request. The
+        request must not be scheduled in this step."""
         return account.max_computed
 
     def loads_in(self, history: Run, step: Step) -> list[tuple[RequestHistory, int]]:
         """Return the requests whose blocks are filled from outside in this step, each with the
-        number of tokens."""
+        number of tokens that are filled."""
         return []
 
     def take_unseen(self, history: Run, step: Step) -> bool:
-        """Return whether this step may have given blocks to requests that load tokens from outside,
-        without showing them."""
+        """Return whether requests that load tokens from outside may have received blocks in this
+        step without the step showing those blocks."""
         return False
 
     def may_lose_tokens(self, history: Run, step: Step, account: RequestHistory) -> bool:
@@ -118,13 +118,13 @@ class Features:
     def right_drafts(
         self, history: Run, step: Step, account: RequestHistory, tokens: int
     ) -> int | None:
-        """Return how many of these tokens are correct drafts, or None for a request without drafts.
-        `tokens` includes the prefix hit."""
+        """Return how many of the next `tokens` tokens of a request, including the prefix hit, are
+        correct drafts. Return None for a request without drafts."""
         return None
 
     def may_compute_nothing(self, history: Run, step: Step) -> bool:
-        """Return whether a step may compute nothing: blocks are being filled from outside, or no
-        request can be scheduled yet."""
+        """Return whether a step may compute nothing, either because blocks are being filled from
+        outside or because no request can be scheduled yet."""
         return False
 
     def may_end_early(self, history: Run, account: RequestHistory) -> bool:
@@ -135,20 +135,19 @@ class Features:
         return False
 
     def idle_steps(self, history: Run) -> int:
-        """Return the largest number of consecutive steps before this one that may have computed
-        nothing."""
+        """Return how many consecutive steps before this one may have computed nothing."""
         return 1
 
     def steps_after_end(self, history: Run) -> int:
-        """Return the number of steps after the end of the last request in which tokens may still be
-        in flight, or blocks may still be loaded or sent."""
+        """Return how long after the end of the last request, in steps, tokens may still be in
+        flight, or blocks may still be loaded or sent."""
         return 0
 
     # The pool
 
     def group_pools(self, config: Config) -> tuple[int, ...]:
-        """Return the blocks in the pool of each KV group after the first. Return an empty tuple if
-        all groups share one pool."""
+        """Return the number of blocks in the pool of each KV group after the first. Return an empty
+        tuple if all groups share one pool."""
         return ()
 
     def held_after_end(self, config: Config) -> bool:
@@ -185,12 +184,12 @@ class Features:
         """Record that a request has computed tokens, which `account.computed` already includes."""
 
     def decided(self, history: Run, step: Step) -> Any:
-        """Record the decision, and return what completes. The kernel passes this on to `emissions`
-        and `emitted`."""
+        """Record the decision. Return what completes in this step; the kernel passes the result to
+        `emissions` and `emitted`."""
 
     def emissions(self, history: Run, step: Step, completes: Any) -> dict[str, int]:
-        """Return, for each request, how many tokens it emits in this step. This is called only if
-        the target does not show them."""
+        """Return how many tokens each request emits in this step. Called only if the target does
+        not show them."""
         staying = history.live.keys() - history.aborts_inside
         accounts = [history.live[name] for name in step.scheduled if name in staying]
         return {request.id: 1 for request in accounts if request.computed >= request.num_tokens}
@@ -199,8 +198,8 @@ class Features:
         """Record that a request has emitted tokens, which `account.emitted` already includes."""
 
     def end(self, history: Run, step: Step) -> bool:
-        """Record what is known once the tokens are emitted. Return whether a request may have
-        passed to another phase."""
+        """Record what becomes known once the step has emitted its tokens. Return whether a request
+        may have changed its phase."""
         return False
 
     def ended(self, account: RequestHistory) -> None:
@@ -211,7 +210,6 @@ KERNEL = Features()
 
 
 def features_of(system: str) -> Features:
-    """Return the features of a registered system. A system without registered features has the
-    kernel's."""
+    """Return the features registered for a system, or the kernel's defaults if there are none."""
     registered: Features | None = part(system, "features")
     return registered or KERNEL

@@ -2,12 +2,12 @@
 
 A block keeps its content until it is handed out again. A client sees this, because the block then
 appears in a block table without being a hit. Only requests that leave in the same step can get
-blocks without the client seeing it. Unless the target shows which blocks the step writes, these may
-be any of the free blocks.
+blocks without the client seeing it. Unless the target shows which blocks the step writes, those
+requests may have got any of the free blocks.
 
 An index may keep only one block for each content, the first or the last. So a cache is certain to
 find a content only while all of its copies are intact. The cache may leave out blocks of a decision
-in flight and, unless a document of the system says otherwise, generated tokens.
+in flight. It may also leave out generated tokens, unless a document of the system says otherwise.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -31,10 +31,10 @@ SURE, INTACT, MAYBE_GONE = 2, 1, 0
 class KeptPrefixes:
     """The blocks that a cache must still find, as of the time before the judged step.
 
-    `holds` maps each block to its content; `places` maps each content to its blocks and their
-    states; all blocks that were not shown are NOT_SHOWN. Blocks in `_firm` cannot have been
-    overwritten yet. `in_flight` lists, for each request, the blocks that its decisions in flight
-    fill, with their content, the oldest decision first.
+    `holds` maps each block to its content. `places` maps each content to its blocks and their
+    states. A block that was not shown has the number NOT_SHOWN. Blocks in `_firm` cannot have been
+    overwritten yet. `in_flight` lists the decisions in flight of each request, the oldest first;
+    each decision is a list of the blocks that it fills, with their content.
     """
 
     block_size: int
@@ -51,9 +51,10 @@ class KeptPrefixes:
         request: RequestHistory,
         among: Set[int] | None = None,
     ) -> int:
-        """Return how many tokens a request that starts in this step must find. They are in whole
-        blocks of its prompt, or of its prompt and output if the cache keeps those. Its last token
-        is not among them. With `among`, only these blocks count."""
+        """Return how many tokens the cache must find for a request that starts in this step. These
+        tokens fill whole blocks of its prompt, or of its prompt and output if the cache keeps
+        output. The request's last token does not count. With `among`, only the blocks in that set
+        count."""
         receivers = self.receivers(history, step)
         alone = {request.id}
         unseen = self._something_unseen(history, step, but=request.id)
@@ -110,7 +111,8 @@ class KeptPrefixes:
             for place in range(0 if doubtful else begun, full):
                 end = (place + 1) * self.block_size
                 filled = of_partition(request, prefix(content, end))
-                # If a copy was handed out in this step, the index may have lost both.
+                # If another block with this content was handed out in this step, the index may have
+                # lost the content.
                 may_be_hit = end <= request.prompt or _caches_output(history)
                 is_sure = may_be_hit and filled not in self._lost
                 if doubtful or place >= len(table):
@@ -125,14 +127,15 @@ class KeptPrefixes:
             self._complete(history, step)
 
     def _not_named_before(self, history: Run, computed: int) -> int:
-        """Return the first block of a running request that earlier steps may not have published. A
-        step does not publish a block that contains drafts, since they may be wrong."""
+        """Return the first block of a running request that is perhaps not published yet. A step
+        does not publish a block that contains drafts, since they may be wrong."""
         drafts = int(history.config.get("num_speculative_tokens") or 0)
         return max(computed - drafts, 0) // self.block_size
 
     def _complete(self, history: Run, step: Step) -> None:
-        """Record that a decision completes, so its blocks are computed. If a request has ended or
-        was preempted since the decision, the cache may discard what was computed for it."""
+        """Record that the oldest decision in flight of a request completes, which means that its
+        blocks are computed. If the request has ended or was preempted since the decision, the cache
+        may discard the blocks."""
         for name in step.preempted or ():
             self.in_flight[name] = [[] for _ in self.in_flight.get(name, ())]
         ended = {name for name, reason in (step.finished or {}).items() if reason == "aborted"}
@@ -151,8 +154,8 @@ class KeptPrefixes:
                 self._publish_output(history, step, name, tokens)
 
     def _publish_output(self, history: Run, step: Step, name: str, tokens: int) -> None:
-        """Record the blocks that are full of known tokens when a request emits `tokens` tokens. All
-        of its tokens but the last one are computed then."""
+        """Record the blocks that become full when a request emits `tokens` tokens. By then, all
+        tokens of the request except its last one are computed."""
         request = history.live.get(name)
         if request is None or not request.started:
             return  # preempted since
@@ -178,8 +181,9 @@ class KeptPrefixes:
         return receivers
 
     def _handed_out(self, history: Run, step: Step) -> Iterable[tuple[str, tuple[int, ...]]]:
-        """Yield, for each request, the blocks that it received in this step, not counting the
-        blocks of its prefix hit. If the request is loaded in this step, its hit is unknown."""
+        """Yield the blocks that each request received in this step, except those of its prefix hit.
+        If the request is loaded and scheduled in the same step, the hit is unknown, so none is left
+        out."""
         before = _before(history)
         filled = {request.id for request, _ in history.features.loads_in(history, step)}
         for name, table in (step.blocks or {}).items():
@@ -204,8 +208,8 @@ class KeptPrefixes:
         return (history.hit_now(step, request) or 0) // self.block_size
 
     def _something_unseen(self, history: Run, step: Step, but: str = "") -> bool:
-        """Return whether a request may have got blocks in this step that the step does not show.
-        Such a request left in this step, or was preempted after it was scheduled."""
+        """Return whether a request other than `but` may have got blocks in this step that the step
+        does not show. Such a request left in this step, or was preempted after it was scheduled."""
         if history.features.take_unseen(history, step):
             return True
         before, shown = _before(history), step.blocks or {}
@@ -245,8 +249,8 @@ class KeptPrefixes:
         copies[number] = max(copies.get(number, MAYBE_GONE), state)
 
     def _drop(self, numbers: Iterable[int]) -> None:
-        """Record that these blocks have new content now. From then on, some kinds of index might no
-        longer find the other copies of their old content."""
+        """Record that these blocks get new content. Some kinds of index may then no longer find the
+        other copies of the old content."""
         for number in tuple(numbers):
             content = self.holds.pop(number, None)
             if content is None:
@@ -276,9 +280,9 @@ def _before(history: Run) -> Mapping[str, Any]:
 
 
 def _cannot_be_unseen(history: Run, step: Step) -> set[int]:
-    """Return the blocks that cannot have gone to a request without the step showing it. These are
-    the blocks that requests hold both before and after the step, and those of requests that left
-    after they had computed something."""
+    """Return the blocks that cannot have been handed out in this step without being shown. Either
+    they are held both before and after the step, or they belonged to a request that was scheduled
+    in this step and neither preempted nor aborted."""
     before = _before(history)
     after = {number for table in (step.blocks or {}).values() for number in table}
     still = after & {number for table in before.values() for number in table}

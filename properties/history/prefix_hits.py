@@ -11,8 +11,7 @@ from .request_history import RequestHistory
 
 
 def caches(config: Mapping[str, Any]) -> bool:
-    """Return whether there is a prefix cache. Return True if the configuration has no key for
-    it."""
+    """Return whether the configuration enables a prefix cache, or has no key for one."""
     return bool(config.get("prefix_caching", config.get("enable_prefix_caching", True)))
 
 
@@ -28,8 +27,8 @@ def tokens_hit(
     request that started earlier.
 
     A request that leaves in its first step is no longer listed. If it finished, its hit consists of
-    the tokens that it did not compute. If it was aborted or ended with an error, or if the target
-    `pads` the tokens that a request computes, the hit is unknown. Then return None.
+    the tokens that it did not compute. Return None if the hit is unknown, that is, if the request
+    was aborted or ended with an error, or if the target `pads` the tokens that a request computes.
     """
     if account.started or not caches(config):
         return 0

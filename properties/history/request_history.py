@@ -20,15 +20,15 @@ class RequestHistory:
         emitted: the tokens emitted so far.
         prefill_steps: the number of steps in which it was scheduled before its prompt was computed.
         ended: the reason why it ended.
-        preemptions: how often it was preempted. `regenerated` and `recompute_from` tell how many
-            tokens it had generated, and how many it had computed, at the last preemption.
+        preemptions: how often it was preempted. `regenerated` is the number of tokens that it had
+            generated at the last preemption, and `recompute_from` the number that it had computed.
         arrival: its number in order of arrival.
         priority: lower is more important.
         never_runnable: whether the request exceeds a limit on its own; a target may then end it at
             any time.
         began: the step in which it last started.
-        ended_at: the step after which it had ended.
-        partition: its adapter and salt; it must not find blocks of another partition in the cache.
+        ended_at: the number of the step at which it ended.
+        partition: its adapter and salt; in the cache, it must not find blocks of another partition.
     """
 
     id: str
@@ -77,12 +77,11 @@ class RequestHistory:
     @property
     def prefilled(self) -> bool:
         """Return whether the whole prompt is computed. After a preemption, the output so far must
-        be computed, too."""
+        be computed as well."""
         return self.computed >= self.prompt + self.regenerated
 
     @property
     def max_computed(self) -> int:
-        """Return the largest number of tokens that the request ever had computed."""
         return max(self.computed, self.recompute_from)
 
     @property

@@ -20,7 +20,7 @@ from .request_history import RequestHistory
 from .shadow_cache import Changes, ShadowCache
 from .shared_prefixes import SharedPrefixes
 
-# What holds the scheduler back after a control event. An engine that sleeps schedules nothing.
+# The pause that each control event causes or ends. An engine that sleeps schedules nothing.
 PAUSES = {
     **{"pause_new": "pause_new", "pause_all": "pause_all", "resume": None},
     **{"sleep": "pause_all", "wake_up": None},
@@ -58,7 +58,7 @@ class Ended:
 
     Attributes:
         listed: requests whose blocks the target may still list.
-        cached: requests whose tokens blocks may still hold.
+        cached: requests with tokens that some blocks may still hold.
     """
 
     listed: list[str] = field(default_factory=list)
@@ -166,8 +166,8 @@ class RunHistory(Generic[R]):
         self._kin = SharedPrefixes(self.requests.values(), block)
 
     def accept(self, request: Request, *, open_ended: bool = False) -> None:
-        """Record a request that the target accepted. `open_ended` means that its output length is
-        not known yet."""
+        """Record a request that the target accepted. With `open_ended`, its output length is not
+        known yet."""
         account: Any = self.features.request_history.of(request, self.arrived, open_ended)
         beyond = bounds_of(self.system).beyond
         account.never_runnable = beyond(self.config, *request.whole)
@@ -184,8 +184,8 @@ class RunHistory(Generic[R]):
         self._note_first_in_line()
 
     def abort(self, request_id: str, inside: bool) -> None:
-        """Record that a client aborted the request. The id of an unknown or finished request has no
-        effect."""
+        """Record that a client aborted the request, or will abort it `inside` the coming step. The
+        id of an unknown or finished request has no effect."""
         if request_id not in self.live:
             return
         if inside:
@@ -298,11 +298,11 @@ class RunHistory(Generic[R]):
 
     @property
     def max_steps(self) -> int:
-        """Return the most steps that all accepted requests together may take."""
+        """Return the largest number of steps that all accepted requests together may take."""
         return bounds_of(self.system).together(self.config, self.work, self.arrived)
 
     def observe(self, step: Step) -> None:
-        """Take note of the step, after it was judged."""
+        """Record the step. It must have been judged already."""
         changes = self.cache_changes(step)
         if self.shadow is not None and changes is not None:
             self.shadow.book(step, changes)
@@ -332,7 +332,6 @@ class RunHistory(Generic[R]):
             self._forget(step)
 
     def _count_step(self, step: Step) -> None:
-        """Count the step as busy or barren, or as a step of a pause."""
         stands = self.pause is not None and not step.scheduled
         self.pause_steps = self.pause_steps + 1 if stands else 0
         if not self.live or stands or self.features.may_compute_nothing(self, step):
@@ -342,7 +341,8 @@ class RunHistory(Generic[R]):
             self.barren_steps = 0 if makes_progress(step) else self.barren_steps + 1
 
     def _compute(self, step: Step) -> bool:
-        """Count preemptions and computed tokens. Return whether a phase may change."""
+        """Count preemptions and computed tokens. Return whether a request may have changed its
+        phase."""
         moved = False
         for name in step.preempted or ():
             if name in self.live:
@@ -384,8 +384,8 @@ class RunHistory(Generic[R]):
         return None if self.shadow is None else self.shadow.changes(self, step)
 
     def reached(self, step: Step, account: R) -> int:
-        """Return an upper bound on how many of the request's tokens were ever computed by the end
-        of the step."""
+        """Return an upper bound on the number of the request's tokens that were ever computed, this
+        step included."""
         if account.started and self.features.restarts(step):
             return account.num_tokens
         if account.id not in step.scheduled:
@@ -406,7 +406,7 @@ class RunHistory(Generic[R]):
     def kin(self, request: R) -> Collection[R]:
         """Return the requests that can share tokens with this one, including itself.
 
-        Ended requests are included only if the number of shared tokens depends on them.
+        Ended requests are included only if a result about shared tokens depends on them.
         """
         return self._kin.of(request)
 
@@ -419,7 +419,7 @@ class RunHistory(Generic[R]):
                 continue  # it has computed nothing
             shared = in_common(account, other)
             if shared <= tokens:
-                continue  # whatever it has computed, it has no more in common
+                continue  # whatever it has computed, it shares no more tokens
             computed = other.max_computed
             if other is not account:
                 unseen = not other.started and self.hit_now(step, other) is None

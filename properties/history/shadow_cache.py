@@ -37,8 +37,8 @@ class Access(NamedTuple):
     """A request's tokens and blocks in a step that computes the request. Wrong drafts are left out.
 
     The blocks are those shown after the step, or before it if the request leaves in the step.
-    `content` contains all tokens of the request. `only` is set if the request has changed in just
-    one block since its blocks were last compared: it is the block that is written.
+    `content` contains all tokens of the request. `only` is set if just one block of the request has
+    changed since its blocks were last compared. It contains this block's number and new content.
     """
 
     request: RequestHistory
@@ -65,7 +65,8 @@ class Changes(NamedTuple):
         written: the blocks that the step writes, with their content after it.
         unseen: tokens written to blocks that the target did not show.
         meets: whether a request reads what another one wrote, or a block gets a new owner.
-        conflict: a sentence about the first block that does not hold what its reader needs.
+        conflict: a sentence about the first block that does not hold the tokens that its reader
+            needs; None if there is no such block.
     """
 
     accesses: list[Access]
@@ -133,7 +134,8 @@ class ShadowCache:
                     and before.end > entry.end
                     and _goes_on(before, entry.content, entry.start, entry.end)
                 ):
-                    entry = before  # the same tokens are written again, and those after them stay
+                    # The step writes the same tokens again, and the tokens after them stay.
+                    entry = before
                 written[number] = entry
             if access.only is None:
                 unseen += self._beyond(access, unseen)
@@ -194,8 +196,8 @@ class ShadowCache:
                 self.ready[name] = Ready(access.request, access.end, shown[name])
 
     def hidden_in(self, number: int) -> Iterator[Entry]:
-        """Yield the tokens that this block may contain although no step has shown it. Tokens that
-        were written before the content of the block became known are not among them."""
+        """Yield the tokens that may be in this block without any step having shown them. Leave out
+        tokens that were written before the content of the block became known."""
         since = self._known_since.get(number, 0)
         return (entry for step, entry in self.unseen if step >= since)
 
@@ -239,7 +241,7 @@ class ShadowCache:
 
     def _forget(self, name: str) -> None:
         self.ready.pop(name, None)
-        # A faulty target may list a block twice; it is forgotten only once.
+        # A faulty target may list a block twice. Forget the block only once.
         for number in set(self.read.pop(name)):
             self.readers[number].discard(name)
             if not self.readers[number]:

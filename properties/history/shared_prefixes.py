@@ -1,4 +1,5 @@
-"""Find the requests that can share tokens with a given one, without searching all that ever ran.
+"""Find the requests that can share tokens with a given request, without searching all requests that
+ever ran.
 
 Predicates compare two requests: how many tokens they have in common, and how many of these the
 other has computed. An ended request never changes again, so a tree of prefixes keeps, for each
@@ -21,14 +22,14 @@ R = TypeVar("R", bound=RequestHistory, default=RequestHistory)
 
 @dataclass(slots=True)
 class Branch(Generic[R]):
-    """Ended requests whose contents continue with the same stream, each up to its own `end` in
-    tokens.
+    """Ended requests whose contents continue with the same stream. Each request leaves the stream
+    at its own `end`, counted in tokens.
 
     Attributes:
         farthest: the request that computed most of the stream, with min(end, computed).
         longest: the request with the most tokens in the stream, with its end.
-        soonest: the request whose first whole computed block after its hit ends earliest, with the
-            number of tokens up to that end.
+        soonest: the request that computed the earliest whole block after its own hit, with the
+            number of tokens up to the end of that block.
         children: the branches that continue this one, keyed by the number of tokens of the stream
             before them.
     """
@@ -68,7 +69,7 @@ class SharedPrefixes(Generic[R]):
             self.add(request)
 
     def add(self, request: R, instead_of: R | None = None) -> None:
-        """Add a request. It replaces `instead_of`, which had its id before."""
+        """Add a request. It replaces `instead_of`, an earlier request with the same id."""
         if instead_of is not None:
             self.remove(instead_of)
         self._families.setdefault(_beginning(request), {})[request.id] = request
@@ -113,8 +114,8 @@ class SharedPrefixes(Generic[R]):
         """Return the requests that begin with the same token as this one, including itself.
 
         Of the ended requests, only those that decide a result in some branch are included: the
-            request that shares the most tokens, the one that has computed the most, or the one that
-            may have filled a block first.
+        request that shares the most tokens, the one that has computed the most, and the one that
+        may have filled a block first.
         """
         family = self._families.get(_beginning(request), {})
         if not self._ended and not self._before:

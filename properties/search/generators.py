@@ -39,7 +39,7 @@ def like_an_earlier_prompt(
     Sometimes the new prompt is exactly the earlier prompt, its full blocks, or the prompt with its
     answer. Otherwise the common part ends at a point on which decisions of prefix caching depend:
     at the end of the earlier prompt or answer, or at a multiple of one of the `units`, such as a
-    block. The rest comes from the stream `name` or from that of the first request, so that
+    block. The rest comes from the stream `name` or from the stream of the first request, so that
     identical blocks occur after different beginnings.
     """
     gone = [request for request in earlier if request.abort_at is not None]
@@ -82,8 +82,8 @@ class Generators(Protocol):
     def configs(
         self, scale: Any, revision: str, *avoid: frozenset[str]
     ) -> st.SearchStrategy[dict[str, Any]]:
-        """Draw configurations of a scale that the revision supports. Leave out the kinds in
-        `avoid`."""
+        """Draw configurations of a scale that the revision supports. Leave out the kinds of
+        configuration in `avoid`."""
 
     def shapes(self, config: Any) -> st.SearchStrategy[Shape]:
         """Draw requests without names."""
@@ -92,8 +92,8 @@ class Generators(Protocol):
         """Draw requests whose prompts take many steps to compute."""
 
     def beside_the_batch(self, config: Any, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
-        """Draw a request that, together with the running requests, reaches a limit exactly, or is
-        just below or above it."""
+        """Draw a request that, together with the running requests, reaches a limit exactly, just
+        misses it, or just exceeds it."""
 
     def beside_a_prefill(self, config: Any, history: RunHistory[Any]) -> st.SearchStrategy[Shape]:
         """Draw a request like those of `beside_the_batch`, for use while another prompt is being
@@ -153,8 +153,8 @@ class RequestFeatures(Protocol):
         """Draw requests that have such features."""
 
     def too_large(self, config: Any, name: str) -> st.SearchStrategy[Request | None]:
-        """Draw requests that can never run because of a feature. Return None if no feature can have
-        this effect."""
+        """Draw requests that can never run because of a feature, such as an encoder input. Draw
+        None if no feature can have this effect."""
 
 
 def request_features_of(system: str) -> RequestFeatures | None:

@@ -323,8 +323,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         return st.sampled_from((*over[-1:], None, *over[:1], *over[-1:]))
 
     def knock(self, request: Request | None) -> None:
-        """Send a request that can never run. If the target refuses it, it does not become part of
-        the run."""
+        """Send a request that can never run. If the target refuses the request, it does not become
+        part of the run."""
         if request is not None:
             self.requests.append(request)
             self.judged(self.session.add, request)
@@ -424,8 +424,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             raise RuleBroken(new[0].rule)
 
     def scenario(self, *accused: Request) -> Scenario:
-        """Return the run so far, without refused requests. Include them if all were refused or if
-        the refusal breaks a rule."""
+        """Return the run so far as a scenario. Leave out refused requests, unless all requests were
+        refused. Keep the requests in `accused`, whose refusal breaks a rule."""
         refused = self.session.rejected.keys() - {request.id for request in accused}
         accepted = tuple(request for request in self.requests if request.id not in refused)
         whole = Scenario(

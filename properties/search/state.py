@@ -29,13 +29,13 @@ class SearchOptions:
     """The options of a search.
 
     Attributes:
-        known: rules already found to be broken. A run ends when it breaks one of these first,
-            because rules that break later may be a consequence.
+        known: rules already found to be broken. A run ends as soon as it breaks one of them,
+            because a rule that it breaks later may be broken as a consequence.
         config: the configuration to use, instead of those of the scale.
         fixed: configuration keys with a fixed value, which replaces the values of the scale.
         choices: for each key that the target declares, the values to choose from.
-        avoid: kinds of configuration that the target is known to refuse, by the names in the
-            system's strategies.
+        avoid: kinds of configuration that the target is known to refuse, named as in the system's
+            strategies.
         max_steps: the number of steps after which no new run begins.
     """
 
@@ -61,7 +61,7 @@ class Hooks:
     """The callbacks of a search.
 
     Attributes:
-        new: called for each run; returns a function that filters the rules that a step breaks, and
+        new: called for each run. It returns a function that takes the rules that a step breaks, and
             keeps those not known to be broken. If none is left, the run continues.
         watch: called with the search before each run.
         ended: called with the scenario of each run, including refused requests.

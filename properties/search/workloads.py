@@ -30,7 +30,7 @@ from .generators import (
 
 Range = tuple[int, int]
 UNBOUNDED = 4096  # tokens of a request, if nothing bounds it
-TRIES = 20  # the most configurations to draw until the model accepts one
+TRIES = 20  # how many configurations to draw at most, until the model accepts one
 VERIFICATIONS = 12  # the longest list of a request's correct drafts
 
 
@@ -42,28 +42,31 @@ class Shape(NamedTuple):
         burst: the number of requests that arrive before the same step.
         gap: the number of steps between two bursts.
         prompt, output: the lengths of prompts and answers, in tokens.
-        sixteenths: whether the lengths of prompts are in sixteenths of a block instead.
+        sixteenths: whether the lengths of prompts are given in sixteenths of a block, not in
+            tokens.
         shared: percentage of prompts that begin like an earlier one.
         aborted: percentage of requests that are aborted.
-        long_prompts: one in `long_prompts` prompts is a quarter to three quarters as long as the
-            largest length, and its answer is not cut short; 0 means none.
-        common: percentage of prompts that begin like the first prompt, which is then the longest;
-            with 100, all of them begin with the whole of it, and it comes before the others.
-        together: percentage of answers that are one token shorter than the previous answer. If a
-            step admits one request, both then end in the same step.
+        long_prompts: one in `long_prompts` prompts is long: a quarter to three quarters of the
+            largest length. The answer to a long prompt is not cut short. 0 means that no prompt is
+            long.
+        common: percentage of prompts that begin like the first prompt, which is then the longest.
+            With 100, every prompt begins with the whole first prompt, and the first prompt arrives
+            before the others.
+        together: percentage of answers that are one token shorter than the previous answer. If each
+            step admits one request, the two requests then end in the same step.
         patience: the largest number of steps before a request is aborted; 0 means one step for each
             token of its output.
         unused: the number of tokens by which max_tokens exceeds the output, in half of the
             requests.
-        longest_answer: in the largest run, the output of the first request, in tokens; the run's
-            first long prompt is then as long as the limits allow. 0 means that both are drawn like
-            the others.
-        returns_after: the number of steps after the last request at which the first long prompt
-            comes once more; 0 means that it does not.
-        fills_pool: whether the prompts of a burst consist of full blocks, and fill the pool, give
-            or take a block, once each request has taken one more block.
-        nearly_longest: whether the long prompts leave only a few tokens of the largest length, and
-            the answer takes all of them.
+        longest_answer: the output of the first request in the largest run, in tokens. The first
+            long prompt of that run is then as long as the limits allow. 0 means that both lengths
+            are drawn as usual.
+        returns_after: how many steps after the last request the first long prompt arrives once
+            more; 0 means that it does not.
+        fills_pool: whether each burst fills the pool. Its prompts then consist of full blocks. Once
+            each request has taken one more block, the pool is full, give or take a block or two.
+        nearly_longest: whether a long prompt is only a few tokens shorter than the largest length,
+            and its answer takes the remaining tokens.
         operated: whether an operator performs control events between the bursts.
     """
 
@@ -127,7 +130,8 @@ SHAPES: Mapping[str, Shape] = {
     "sharers": Shape(
         *((350, 430), (310, 330), (2, 8), (1, 32), (5, 9)), aborted=0, common=100, sixteenths=True
     ),
-    # As `sharers`, where a step admits one request: all answers are longer than the filling takes.
+    # Like `sharers`, for schedulers that admit one request in each step: all answers are longer
+    # than it takes to fill the batch.
     "joiners": Shape(
         *((40, 64), (31, 48), (2, 90), (1, 32), (80, 120)),
         aborted=1,
@@ -136,16 +140,16 @@ SHAPES: Mapping[str, Shape] = {
         sixteenths=True,
     ),
 }
-# What an operator does between two bursts, each in every run.
+# What an operator does between two bursts. A run goes through these operations in random order.
 OPERATIONS: Sequence[tuple[Control, ...]] = (
     *2 * (("sleep", "wake_up"),),
     *(("pause_all", "resume"), ("pause_new", "resume")),
     *(("reset_running_requests",), ("reset_prefix_cache",)),
 )
-FEATURES = "features"  # lists configurations that later runs have in turn, beside the shape's keys
+FEATURES = "features"  # lists configurations: the runs after the first take them in turn
 MORE = "more runs"  # how many runs a gate does in addition to those of its profile
 POOL = 64  # blocks, for a target that names no pool
-SPARE_BLOCKS = (0, 0, 1, -1, 2)  # what a burst that fills the pool leaves
+SPARE_BLOCKS = (0, 0, 1, -1, 2)  # free once a burst fills the pool; -1: one block is missing
 
 
 def shapes_of(system: str) -> list[str]:
@@ -158,7 +162,7 @@ def _workloads_of(system: str) -> Mapping[str, Mapping[str, Sequence[Any]]]:
 
 
 def number_of_runs(system: str, shape: str, number: int) -> int:
-    """Return how many runs a gate does if its profile has `number` of them for each shape."""
+    """Return how many runs a gate does if its profile has `number` runs of each shape."""
     more: Any = _workloads_of(system)[shape].get(MORE, 0)
     return number + int(more)
 
@@ -174,7 +178,8 @@ def workloads(
     number: int,
 ) -> Iterator[Scenario]:
     """Draw runs of a shape: first the smallest run, then the largest, then random ones. The
-    smallest run has no optional feature, and each of the shape's other keys has its first value.
+    smallest run has no optional feature, and uses the first value of each of the shape's other
+    keys.
 
     Args:
         scale: a configuration that the target accepts, to which the shape's own keys are added.
@@ -341,7 +346,7 @@ class _Requests:
 
     def _long_prompt(self, in_largest: bool) -> int:
         if self._shape.nearly_longest:
-            # Few tokens are within a lookahead of the limit.
+            # If few tokens are left, the lookahead exceeds the limit.
             left = self._draw.randint(1, self._draw.choice((30, 30, 3)))
             return max(self._longest - left, 1)
         length = self._draw.randint(self._longest // 4, self._longest * 3 // 4)

@@ -1,4 +1,4 @@
-"""Bounds for vLLM V1: the most steps that requests may take, and which requests can run.
+"""Bounds for vLLM V1: how many steps requests may take, and which requests can run.
 
 Source: target protocol, "Bounds" and "Refusals at add".
 """
@@ -13,7 +13,8 @@ from .history.request_history import VllmRequestHistory
 from .history.speculation import lookahead, most_ahead
 
 Config = Mapping[str, Any]
-# The revisions in which a request that lacks its grammar or a slot for its adapter keeps its place.
+# The revisions in which a request that lacks its grammar or a slot for its adapter keeps its place
+# in the queue.
 IN_LINE = SYSTEMS["vllm"].revisions[SYSTEMS["vllm"].revisions.index("0.31") :]
 
 
@@ -21,9 +22,9 @@ def alone(config: Config, request: VllmRequestHistory) -> int:
     """Return the largest number of steps of one request: all its tokens in chunks, plus one step
     per generated token.
 
-    Each chunk or token takes as many steps as there can be decisions in flight, and a chunk may be
-    held back for an interval. Tokens computed so far are not deducted, since a preempted request
-    starts again.
+    The result is multiplied by the number of decisions that can be in flight, and by the interval
+    between prefills. Tokens computed so far are not deducted, since a preempted request starts
+    again.
     """
     # A chunk ends before an encoder input for which the step has no room; the next chunk begins
     # there.
@@ -36,8 +37,8 @@ def alone(config: Config, request: VllmRequestHistory) -> int:
 
 
 def of_turns(config: Config, request: VllmRequestHistory) -> int:
-    """Return the largest number of steps of a session's further turns. In the worst case, each turn
-    computes all tokens of the session again, one in each step."""
+    """Return the largest number of steps that the further turns of a session take. In the worst
+    case, each turn computes all tokens of the session again, one in each step."""
     tokens = request.prompt + request.max_tokens
     steps = 0
     for turn in request.turns:
@@ -52,10 +53,10 @@ def waits(
     first: VllmRequestHistory,
     started: Sequence[VllmRequestHistory],
 ) -> int | None:
-    """Return the largest number of steps until all earlier requests have ended if they are served
-    in order of arrival. Return None if there is no bound.
+    """Return the largest number of steps until all `started` requests have ended, if requests are
+    served in order of arrival. Return None if there is no bound.
 
-    There is no bound if other requests may overtake the first again and again: under the priority
+    There is no bound if other requests may overtake `first` again and again: under the priority
     policy, with more than two steps in flight (preempted requests may overtake), and in
     configurations with sessions or loads. Requests with encoder inputs, grammars or adapters may
     also be overtaken, and before 0.31.0, later requests with grammars or adapters went ahead of
@@ -81,7 +82,7 @@ def together(config: Config, work: int, requests: int) -> int:
     """Return the largest number of steps of all requests together.
 
     Under FCFS, the oldest request is never preempted. Under the priority policy, the most important
-    request is never preempted, but it may have to wait behind every running one, once for each
+    request is never preempted, but it may have to wait behind all running requests, once for each
     other request. The same is true of sessions, which may lose their blocks while they wait.
     """
     waits_again = config["policy"] == "priority" or sessions.are_held(config)

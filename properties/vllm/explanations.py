@@ -11,8 +11,8 @@ from .history.run import state_of
 
 
 def facts(failure: Failure) -> Iterator[str]:
-    """Yield facts that the picture does not show, as sentences about the requests that the message
-    names."""
+    """Yield sentences about the requests that the failure's message names, with facts that its
+    picture does not show."""
     message = failure.first.message
     if adapters_are_limited(failure.config) and (failure.waits or "adapter" in message):
         yield from _adapters(failure)
@@ -60,7 +60,7 @@ def _load(failure: Failure, sent: Request, request: VllmRequestHistory) -> Itera
         return
     tokens = request.tokens_loading or sent.external_tokens
     left = request.load_left
-    state = f"{left} more report{'s' * (left != 1)} of the worker end the load"
+    state = f"the load ends after {left} more report{'s' * (left != 1)} of the worker"
     if sent.load_fails_at is not None:
         state = f"the load fails at token {sent.load_fails_at}"
     elif request.began == failure.first.step:
@@ -87,7 +87,8 @@ def _inputs(failure: Failure, request: VllmRequestHistory) -> Iterator[str]:
         now = failure.last.scheduled.get(request.id, 0)
         yield (
             f"the encoder inputs of {request.id} begin at these tokens: {places}; "
-            f"it computes {now} token{'s' * (now != 1)}, up to token {request.computed - 1}"
+            f"the step computes {now} token{'s' * (now != 1)} of {request.id}, up to token "
+            f"{request.computed - 1}"
         )
 
 

@@ -17,9 +17,9 @@ FULL = {"kind": "full"}
 @st.composite
 def kv_groups(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[str, Any]:
     """Draw one or two groups in addition to full attention, and a pool only slightly larger than
-    the longest request.
+    the longest request needs.
 
-    Most groups of attention layers have a window or a chunk of one block or a few. Sometimes there
+    Most groups of attention layers have a window or a chunk of one or a few blocks. Sometimes there
     is also a circular buffer.
     """
     block, length = config["block_size"], config["max_model_len"]
@@ -57,7 +57,8 @@ def kv_groups(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[st
     if units is not None:
         every = units * groups.hit_unit({**config, **drawn})
         kinds = {group["kind"] for group in further}
-        # Without a prefix cache, a Mamba state is one block, as long as the longest request.
+        # Without a prefix cache, a Mamba state takes one block, which has room for the longest
+        # request.
         kept = config["enable_prefix_caching"] or groups.MAMBA not in kinds
         can_be_few = kept and kinds & {groups.WINDOW, groups.MAMBA}
         drawn["prefix_cache_retention_interval"] = every if can_be_few else 0
@@ -72,8 +73,7 @@ def kv_groups(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[st
 
 
 def match_units(block: int) -> st.SearchStrategy[dict[str, Any]]:
-    """Draw the unit of prefix hits: in two of three configurations, one that is shorter than a
-    block."""
+    """Draw the unit of prefix hits. In two of three configurations, it is shorter than a block."""
     shorter = [unit for unit in (2, 1, 3, 4, 8) if unit < block and not block % unit]
     return st.sampled_from(({}, *[{"prefix_match_unit": unit} for unit in shorter[:2]]))
 

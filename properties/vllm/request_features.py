@@ -18,11 +18,11 @@ from .history import blocked, encoder, groups, in_flight, loads, partitions, ses
 Config = Mapping[str, Any]
 PICTURE = "picture"
 MANY = 1 << 10  # more requests than any batch has
-MOST = 8  # the most items in a list of a request
+MOST = 8  # the largest number of items in a list of a request
 TITLES = "abcdef"
 # Names for both salts and adapters, so that a salt may have the name of an adapter.
 PARTITIONS = st.sampled_from((None, None, "x", "y"))
-TWO_ADAPTERS = st.sampled_from((None, None, "x", "x#2"))  # with the same name
+TWO_ADAPTERS = st.sampled_from((None, None, "x", "x#2"))  # two adapters called x
 ADAPTERS = st.sampled_from(("x", "y", "z", "u", "v"))  # more than there are slots
 GRAMMAR_FAILS = st.sampled_from((*7 * (False,), True))
 OTHER_MAX_TOKENS = st.sampled_from((*11 * (False,), True))
@@ -115,7 +115,7 @@ def last_options(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict
 @st.composite
 def with_pictures(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> Request:
     """Return the request with images added to its own part of the prompt. A part that repeats an
-    earlier request keeps its images, except one in which the part ends."""
+    earlier request keeps the images of that request, except an image in which the part ends."""
     room = min(config["max_num_encoder_input_tokens"], config["encoder_cache_size"])
     sizes = sorted({1, max(room // 2, 1), room}, reverse=True)
     prompt: list[Segment] = []
@@ -287,6 +287,7 @@ def with_load(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) -> R
         load_fails_at=fails,
         load_deferrals=draw(st.sampled_from((0, 0, 0, 0, 1, 3))),
         send_steps=draw(st.sampled_from((None, None, None, 0, 3))),
-        # Only vLLM has `send_aborted`; `policy` tells it from `generic`, which has no such key.
+        # Only vLLM has `send_aborted`. `policy` distinguishes vLLM from `generic`, which has no
+        # such key.
         send_aborted="policy" in config and draw(st.sampled_from((*3 * (False,), True))),
     )

@@ -90,7 +90,8 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
 
 @st.composite
 def sessions(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[str, Any]:
-    """Draw options for sessions. With half of them, a turn may end while a token is in flight."""
+    """Draw options for sessions. In half of the configurations, a turn may end while a token is in
+    flight."""
     drawn = {"streaming_inputs": True, "policy": "fcfs", **draw(tight_pools(config))}
     if "ahead" not in avoid and draw(st.booleans()):
         early = draw(EARLY_COMPLETIONS)
@@ -103,7 +104,7 @@ def sessions(draw: st.DrawFn, config: Config, avoid: frozenset[str]) -> dict[str
 @st.composite
 def tight_pools(draw: st.DrawFn, config: Config) -> dict[str, Any]:
     """Replace half of the bounded pools by a pool that is only slightly larger than the longest
-    request, so that sessions wait for each other's blocks."""
+    request needs, so that sessions wait for each other's blocks."""
     if config["num_blocks"] is None or draw(st.booleans()):
         return {}
     pool = blocks_for(config["max_model_len"], config["block_size"]) + draw(st.integers(0, 1))
@@ -112,9 +113,8 @@ def tight_pools(draw: st.DrawFn, config: Config) -> dict[str, Any]:
 
 @st.composite
 def speculations(draw: st.DrawFn, config: Config) -> dict[str, Any]:
-    """Draw the number of drafts after each token, for which the pool must have room in addition to
-    the shortest request. Sometimes, draw a lookahead as well, for which the budget must have room.
-    """
+    """Draw the number of drafts after each token. The pool must have room for them in addition to
+    the shortest request. Sometimes draw a lookahead as well; the budget must have room for it."""
     drafts = draw(st.sampled_from((1, 3, 2, 5)))
     if config["num_blocks"] is not None:
         room = config["num_blocks"] * config["block_size"] - 1
@@ -332,9 +332,8 @@ def with_tokens(
 def beside_the_batch(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape:
     """Draw a late request that takes exactly what the running requests leave, give or take a token:
     the rest of the budget, or the blocks that are free after their next tokens, with or without the
-    watermark. Alternatively, the request fills a block in the same step as one of them. It is often
-    more important than all of them.
-    """
+    watermark. Alternatively, the request fills a block in the same step as a running request. It is
+    often more important than all running requests."""
     block, longest = config["block_size"], longest_request(config)
     running, free = history.decoding(), free_blocks(config, history)
     aims = [request.computed % block + 1 for request in running]
@@ -373,7 +372,7 @@ def beside_a_prefill(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape
 
 def fills_pool_together(config: Config, history: VllmRun, blocks: int) -> bool:
     """Return whether a newcomer with this many blocks and the prefilling request together take the
-    whole pool. The time that counts is when the newcomer's prompt is computed and another chunk is
+    whole pool at the moment when the newcomer's prompt is computed and another chunk is
     scheduled."""
     block, free, request = config["block_size"], free_blocks(config, history), history.ongoing()[-1]
     chunk = min(config["long_prefill_token_threshold"] or block, config["max_num_batched_tokens"])
@@ -449,8 +448,8 @@ def new_blocks(config: Config, request: VllmRequestHistory, steps: int) -> int:
 
 
 def free_blocks(config: Config, history: VllmRun) -> int | None:
-    """Return the number of blocks that no request holds. If the target does not show it, derive it
-    from the computed tokens. Return None if the pool is unbounded."""
+    """Return the number of blocks that no request holds. If the target does not show this number,
+    derive it from the computed tokens. Return None if the pool is unbounded."""
     size = config["num_blocks"]
     if size is None:
         return None

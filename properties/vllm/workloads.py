@@ -16,9 +16,9 @@ _ADAPTERS: dict[str, Any] = {
     "max_loras": 2,
     "cache_partitions": True,
     "enable_prefix_caching": True,
-    "policy": "fcfs",  # by priority, documents leave open which request is next
+    "policy": "fcfs",  # under the priority policy, the documents do not say who is next
 }
-# Requests that wait for something of their own while the pool is scarce.
+# Requests that wait for a load, an adapter slot or a grammar while the pool is scarce.
 _IN_SCARCE: Sequence[dict[str, Any]] = (
     {
         **{"kv_connector": True, "policy": "fcfs"},
@@ -99,15 +99,15 @@ WORKLOADS: Mapping[str, Mapping[str, Any]] = {
 
 
 def more_fields(config: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
-    """Return the adapters of requests, how many of their tokens a connector loads and for how many
-    steps, and for how many steps the blocks of an ended request may be sent."""
+    """Return the values to draw from for further fields of requests: adapters, loads, the sending
+    of blocks after the end, and grammars."""
     fields: dict[str, Sequence[Any]] = {}
     if config.get("max_loras"):
         fields["lora"] = (None, "one", "two", "three")
     if config.get("kv_connector"):
         block, whole = config["block_size"], config["max_model_len"]
         fields["send_steps"] = (None, None, 0, 5, 40)
-        # Most loads bring a part of the prompt, whose rest needs blocks of its own.
+        # Most loads bring only a part of the prompt; the rest needs further blocks.
         fields |= {"external_tokens": (0, block, 2 * block, whole), "load_steps": (0, 1, 9)}
     if config.get("structured_outputs"):
         fields["grammar_steps"] = (0, 0, 2, 9)

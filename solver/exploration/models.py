@@ -35,8 +35,8 @@ class Stepped(NamedTuple):
 
 
 class Models(ABC):
-    """The models of one revision in one configuration, one for each limit. The type of their states
-    is the system's own.
+    """The models of one revision in one configuration, one for each limit. Each system has its own
+    type of state.
 
     Models with equal initial states are stepped together as long as they make the same decisions.
 
@@ -160,8 +160,8 @@ class QueueModels(Models):
         return self.decided(self.open_sequence(request, 0, 0, 0, content=candidates))
 
     def decided(self, sequence: Any) -> Any:
-        """Return the ordinary sequence if every field of this one is decided, and otherwise this
-        one."""
+        """Return an ordinary sequence if every field of `sequence` is decided. Otherwise return
+        `sequence` itself."""
         if not isinstance(sequence, OpenFields) or not fully_decided(sequence.candidates):
             return sequence
         return as_ordinary(sequence, self.sequence)
@@ -219,7 +219,7 @@ class Plain(NamedTuple):
         model: the model's own state.
         pending: requests that arrived since the last step, with their candidates.
         operations: the calls that led to the model's state.
-        emitted: the number of tokens of each request so far.
+        emitted: the number of tokens that each request has emitted so far.
     """
 
     member: int
@@ -290,7 +290,7 @@ class PlainModels(Models):
     def _settled(self, state: Plain) -> Plain:
         """Return the state once the model has accepted the pending requests.
 
-        Raise ChoiceNeeded if the candidates of one of them differ.
+        Raise ChoiceNeeded if the candidates of a pending request differ.
         """
         for name, candidates in state.pending:
             if not fully_decided(candidates):

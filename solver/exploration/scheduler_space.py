@@ -63,8 +63,7 @@ class Wait(NamedTuple):
 
 
 def max_idle(requests: int) -> int:
-    """Return a bound on the number of idle steps. It is larger than what this many requests can
-    need."""
+    """Return a number of idle steps that is larger than this many requests can ever need."""
     return 2 * requests + 2
 
 
@@ -110,7 +109,7 @@ class SchedulerSpace:
     Attributes:
         aborts: which clients abort their requests (`scope.Aborts`).
         reduced: whether to explore fewer paths. If so, a length is chosen only when something reads
-            it. While no request waits or arrives, clients act only in steps that begin a block.
+            it, and while no request waits or arrives, clients act only in steps that begin a block.
         exercised: for each rule, the configurations in which its witness occurred, as bits.
     """
 
@@ -312,7 +311,7 @@ class SchedulerSpace:
         stepped: Stepped,
         ends: tuple[Ending, ...],
     ) -> Move | None:
-        """Return the move in which these requests end early. `stepped` is the same step without an
+        """Return the move in which requests end as in `ends`. `stepped` is the same step without an
         early end."""
         history, known, before = node.history.fork(), node.known, state
         if given_up is not None:

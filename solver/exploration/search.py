@@ -54,7 +54,7 @@ class StateSpace(Protocol):
         """Return the initial states, each with the configurations that start in it."""
 
     def moves(self, state: Any, members: int) -> list[Move]:
-        """Return every move out of the state that one of these configurations can make."""
+        """Return every move out of the state that at least one of these configurations can make."""
 
     def key(self, state: Any) -> Hashable:
         """Return a key that is equal for states that behave alike, and only for those."""

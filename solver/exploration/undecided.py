@@ -17,7 +17,7 @@ from ...properties.history.request_history import RequestHistory
 
 Member = TypeVar("Member", bound=Record)
 ENDLESS = 10**9  # tokens
-# In a menu, this stream stands for tokens that no other request has.
+# In a menu, this stream represents tokens that no other request has.
 OWN = "own"
 AT_ARRIVAL = "at arrival"  # the fields that a scheduler may read as soon as a request has arrived
 
@@ -43,7 +43,7 @@ class RequestMenu:
         self._known: dict[int, Candidates] = {}
 
     def candidates(self, bits: int) -> Candidates:
-        """Return the items that these bits select, as the same object for equal bits."""
+        """Return the items that these bits select. Equal bits give the same object."""
         known = self._known.get(bits)
         if known is None:
             known = self._known[bits] = Candidates(self, bits)

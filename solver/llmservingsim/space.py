@@ -28,8 +28,8 @@ SMALLEST = {
 EVERY_LENGTH = tuple(lengths(range(1, 7), range(1, 5)))
 SOME_LENGTHS = tuple(lengths((1, 3, 4, 6), (1, 3, 5)))
 FEW_LENGTHS = tuple(lengths((1, 4), (1, 4)))
-# Prompts that share a beginning with the first one (of whole blocks or not), that continue it or
-# its output, that contain its beginning after other tokens, or that consist of different tokens.
+# Prompts that share a beginning with the first one, up to a block boundary or not, that continue it
+# or its output, that contain its beginning after other tokens, or that consist of different tokens.
 SHARED = tuple(
     (prompt, tokens)
     for prompt in (
@@ -112,7 +112,8 @@ class OpenSequence(OpenFields, Sequence, frozen=True):
 
 
 class LlmServingSimModels(QueueModels):
-    """The models of one revision in one configuration, one for each pool, smallest pool first."""
+    """The models of one revision in one configuration: one model for each pool size, smallest
+    first."""
 
     system = "llmservingsim"
     sequence, open_sequence = Sequence, OpenSequence

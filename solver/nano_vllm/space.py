@@ -24,8 +24,8 @@ EVERY_LENGTH = tuple(lengths(range(1, 6), range(1, 5)))
 SOME_LENGTHS = tuple(lengths((1, 3, 4), (1, 2, 4)))
 FEW_LENGTHS = tuple(lengths((1, 4), (1, 4)))
 IN_CHUNKS = ("0.2.0",)
-# Prompts that share a beginning with the first one (of whole blocks or not), that continue it or
-# its output, or that consist of different tokens.
+# Prompts that share a beginning with the first one, up to a block boundary or not, that continue it
+# or its output, or that consist of different tokens.
 SHARED: tuple[MenuItem, ...] = tuple(
     (prompt, tokens)
     for prompt in (
@@ -84,7 +84,8 @@ class OpenSequence(OpenFields, Sequence, frozen=True):
 
 
 class NanoModels(QueueModels):
-    """The models of one revision in one configuration, one for each pool, smallest pool first."""
+    """The models of one revision in one configuration: one model for each pool size, smallest
+    first."""
 
     system = "nano_vllm"
     sequence, open_sequence = Sequence, OpenSequence

@@ -16,8 +16,9 @@ from .obligation import lemma
     "systems.ReferenceModel.initial",
 )
 def run_begins_empty(make: Callable[[SymbolicRun, Numbers], Any], more: int) -> list[Any]:
-    """Claim this for the model that `make` returns. With `more` set to 1, this is the lemma's
-    guard, a variant that must fail: the pool has one block more than its configuration says."""
+    """Claim that every run of the model that `make` returns begins in this state. If `more` is 1,
+    claim the guard instead, a variant that must fail: the pool has one block more than its
+    configuration says."""
     numbers = Numbers()
 
     def code(run: SymbolicRun) -> Any:

@@ -53,7 +53,8 @@ class Definitions:
         modules: the modules in which `on_symbols` replaces Python's functions.
         carried: the variables, as `MODULE.FUNCTION NAME`, that a loop may carry from one item to
             the next, as a lemma proves.
-        hidden: the fields of any value that code which the proof replaces may read.
+        hidden: the names of fields that code may read from any value, if the proof replaces that
+            code.
         entered: the modules of all functions that are called.
         counts_down: the functions in which a place in a list may be used to count the items that
             are still to come, as a lemma proves.
@@ -69,7 +70,7 @@ class Definitions:
     counts_down: Collection[str] = ()
     entered: dict[CodeType, str] = field(default_factory=dict)
     loose: bool = False
-    nested: int = 0  # the loops around the current statement, and the most of them so far
+    nested: int = 0  # the number of loops around the current statement, and the largest so far
     deepest: int = 0
     ways: int = 0  # ways found so far to learn that there is one more item
     _results: dict[tuple[Any, ...], tuple[Kind, int, int]] = field(default_factory=dict)

@@ -17,11 +17,11 @@ from .branches import Branches
 from .numbers import Numbers
 from .terms import address, all_of, decision_tree
 
-FEW = 16  # the most values of a number that the code uses as an index
-MAX_PATHS = 256  # the most paths of a function whose paths are combined
+FEW = 16  # the largest number that code may use as an index
+MAX_PATHS = 256  # for a function whose paths are combined
 AT_ONCE = 64  # how many paths `holds_on` looks at before it asks whether the claim fails
-MOST_PATHS = 25_000  # the most paths of any function; the step itself has up to 10,000
-MAX_ANSWERS = 250  # the most branches on a path, since a loop bounded only by a symbol never ends
+MOST_PATHS = 25_000  # for any function; the step itself has up to 10,000
+MAX_ANSWERS = 250  # branches on a path; a loop bounded only by a symbol never ends
 
 
 class Path(NamedTuple):
@@ -44,8 +44,8 @@ class SymbolicRun:
         given: the answers to the first comparisons. Later comparisons are answered with yes if that
             is possible.
         taken: the answers so far; `conditions` contains the corresponding terms.
-        others: the paths that are still to be followed, as lists of answers: for each later
-            comparison that could also be answered with no, those before it, followed by no.
+        others: the paths that are still to be followed. Each is a list of answers: the ones before
+            a comparison that could also be answered with no, followed by no.
     """
 
     def __init__(self, branches: Branches, given: list[bool]) -> None:
@@ -312,8 +312,8 @@ def paths(
     With `quick`, definitions (for example of quotients) are ignored when checking whether a branch
     is possible. This is much faster, but also yields some paths that no numbers can take. If the
     result is a comparison, it is decided as well. The facts of `numbers` hold on every path. Two
-    kinds of paths are left out: those that read the unknown part of a sequence, and those that end
-    in an exception (for example, of an `assert`) but that no numbers can take.
+    kinds of paths are left out: those that read the unknown part of a sequence, and those that no
+    numbers can take and that end in an exception, for example from an `assert`.
 
     Raise TooManyPathsError if there are more than MOST_PATHS, or if a path does not end.
     """
@@ -360,7 +360,7 @@ class Once:
             at += 1
 
     def _find(self) -> bool:
-        """Find another path. The error that ends the search is raised each time."""
+        """Find another path. If the search has ended with an error, raise the error again."""
         if self._error is not None:
             raise self._error
         try:
@@ -461,7 +461,7 @@ class Prefix:
 
 
 class Queue(Prefix):
-    """A sequence of any length. Its last known item stands for all later items. That item must
+    """A sequence of any length. Its last known item represents all later items. That item must
     count for all of them (`counts_more`), so that a copy of the sequence has the same length."""
 
     def __iter__(self) -> Iterator[Any]:
@@ -483,7 +483,7 @@ class Queue(Prefix):
 
 
 def count_as_more(number: Any, more: Any) -> Any:
-    """Return the number, marked as belonging to an item that stands for `more` additional items."""
+    """Return the number, marked as belonging to an item that represents `more` additional items."""
     if isinstance(number, Number):
         number = Number(number.run, number.of)
         number.counts_more = more

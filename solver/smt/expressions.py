@@ -89,9 +89,9 @@ class Scope:
         return UndecidedError(f"does something that the proof does not define: {text} ({where})")
 
     def add(self, items: int) -> None:
-        """Add to the number of ways in which the function could notice one more item. A loop is
-        such a way, and so is a variable set in a loop. An item or a list added to a list is one
-        too, because it shifts the list against another one."""
+        """Add `items` to the number of ways in which the function could notice one more item. A
+        loop is such a way, and so is a variable set in a loop. An item or a list added to a list is
+        one too, because it shifts the list against another one."""
         self.of.ways += 0 if self.loose else items
 
     def deepen(self, node: ast.AST, by: int) -> None:
@@ -155,7 +155,6 @@ class Scope:
         return kind
 
     def value(self, node: ast.expr) -> Kind:
-        """Return the kind of an expression."""
         kind: Kind | None = self.of.expressions.get((self.name, ast.unparse(node)))
         if kind is None:
             kind = self.expression(node)
@@ -300,7 +299,7 @@ class Scope:
         self.of.nested -= len(node.generators)
         read = {each.id for part in of for each in ast.walk(part) if isinstance(each, ast.Name)}
         if not (targets & read or self.loose):
-            return MIXED  # nothing says of which item it is
+            return MIXED  # it is unknown which item this belongs to
         if isinstance(node, ast.SetComp | ast.DictComp):
             if kinds[0] != NAME:
                 return HIDDEN if self.loose else MIXED
@@ -416,7 +415,8 @@ class Scope:
         kinds = dict(zip(names or (), given, strict=False)) | dict(named)
         if names is None or len(given) + len(named) != len(names) or kinds.keys() != {*names}:
             return MIXED
-        if read - {*names} & self.inner:  # it does not mean the variable of a comprehension
+        # The function does not read the comprehension's variable of the same name.
+        if read - {*names} & self.inner:
             return MIXED
         name, made = f"{self.name}.<locals>.{function.name}", made_here(function)
         scope = Scope(self.of, self.function, name, self.loose, self.kinds | kinds, made)

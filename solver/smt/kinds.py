@@ -31,13 +31,13 @@ class Kind:
 NUMBER, TRUTH, NAME = Kind("number"), Kind("truth"), Kind("id")
 TEXT = Kind("text")  # a text in the code, which says nothing of a request
 MESSAGE = Kind("message")  # a text that may contain numbers; code may only pass it on
-HIDDEN = Kind("hidden")  # symbols do not show it; code may only pass it on
+HIDDEN = Kind("hidden")  # has no symbol; code may only pass it on
 NOTHING, EMPTY = Kind("None"), Kind("no item")
 MIXED = Kind("mixed")  # of different kinds; code must not use it
 PLAIN = (NUMBER, TRUTH, NAME, TEXT, MESSAGE, NOTHING)  # nothing can change these values
 
 
-# What else code that the proof replaces may do. It may look at everything.
+# Further operations that code may use if the proof replaces it. Such code may look at everything.
 LOOSE: tuple[type[ast.AST], ...] = (
     *(ast.Subscript, ast.Slice, ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.IfExp),
     *(ast.Attribute, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.Starred),
@@ -56,7 +56,7 @@ def many(item: Kind) -> Kind:
 
 
 def row(*items: Kind) -> Kind:
-    """Return the kind of a tuple of this length."""
+    """Return the kind of a tuple of these items."""
     return Kind("row", items)
 
 
@@ -73,7 +73,6 @@ def place(lists: tuple[str, ...] = ()) -> Kind:
 
 
 def place_in(items: ast.expr) -> Kind:
-    """Return the kind of a place in these items."""
     texts = [ast.unparse(items)]
     if isinstance(items, ast.Call) and ast.unparse(items.func) in ("sorted", "reversed"):
         texts += map(ast.unparse, items.args[:1])
@@ -186,8 +185,8 @@ def result_of(operator: ast.operator, left: Kind, right: Kind) -> Kind:
 
 
 def items_added(left: Kind, right: Kind) -> int:
-    """Return by how many items a sum may shift a list. Each item of a tuple in the sum counts, and
-    one more, because a list that is added to itself has each item twice."""
+    """Return by how many items a sum may shift a list: the items of the tuples in the sum, and one
+    more, because a list that is added to itself contains each item twice."""
     rows = [kind for kind in (left, right) if kind.name == "row"]
     return sum(len(kind.of) for kind in rows) + (bool(rows) or left.name == "many")
 
@@ -341,7 +340,6 @@ def shows(assumed: Kind, kind: Kind) -> bool:
 def parameters_of(
     function: FunctionType, given: tuple[Kind, ...], named: Mapping[str, Kind]
 ) -> dict[str, Kind]:
-    """Return the kinds of a function's parameters."""
     signature, kinds = inspect.signature(function), dict[str, Kind]()
     bound = signature.bind(*given, **named).arguments
     for name, parameter in signature.parameters.items():

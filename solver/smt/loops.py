@@ -24,8 +24,8 @@ def functions(node: ast.AST, within: str = "") -> Iterator[tuple[str, ast.Functi
 
 
 def made_here(function: ast.AST) -> set[str]:
-    """Return the variables of a function that only refer to lists and dicts which it has just
-    made."""
+    """Return the variables of a function that only refer to lists and dicts that the function
+    itself has made."""
     made, others = set[str](), set[str]()
     for node in ast.walk(function):
         if isinstance(node, ast.arg):
@@ -194,8 +194,8 @@ def name_of(function: FunctionType) -> str:
 
 def body_of(module: ModuleType, name: str) -> Callable[..., dict[str, Any]]:
     """Return the body of a function's last loop as a function. It takes the loop's variables as
-    keyword arguments, and returns all of them after one turn. Global names are looked up in the
-    module at each call.
+    keyword arguments, and returns all of them after one iteration. Global names are looked up in
+    the module at each call.
 
     Raises:
         ValueError: the body may end the loop early.

@@ -52,7 +52,6 @@ class Memory:
 
 
 def _modules(package: ModuleType) -> Iterator[tuple[str, ModuleType]]:
-    """Yield the imported modules of a package, with their names."""
     for name, module in vars(package).items():
         full = f"{package.__name__}.{name}"
         if isinstance(module, ModuleType) and module.__name__ == full:
@@ -85,7 +84,6 @@ def contents_of(item: Any) -> Mapping[Any, Any] | None:
 
 
 def _is_own(item: Any) -> bool:
-    """Return whether an object is a class of the model or an instance of one."""
     kind = item if isinstance(item, type) else type(item)
     return kind.__module__.startswith(f"{PACKAGE}.")
 
@@ -95,7 +93,6 @@ def _is_special(key: str) -> bool:
 
 
 def _parts(item: Any, contents: Mapping[Any, Any] | None) -> Iterable[tuple[Any, Any]]:
-    """Yield the parts of an object, each with a name."""
     if isinstance(item, ModuleType) and not item.__name__.startswith(f"{PACKAGE}."):
         return
     if isinstance(item, tuple | frozenset):

@@ -162,8 +162,8 @@ def lemma(
     if given.
 
     The last argument of a claim is 0 for the lemma and 1 for the guard, in which the claim weakens
-    a premise. The decorated function takes the other arguments. `sentence` and `name` may contain
-    them in braces. For `code`, see `Obligation`.
+    a premise. The decorated function takes the other arguments, which `sentence` and `name` may
+    contain in braces. For `code`, see `Obligation`.
     """
 
     def decorate(claim: Callable[..., list[Any]]) -> Callable[..., Obligation]:
@@ -187,7 +187,6 @@ Lemmas = Callable[[int | None], list[Obligation]]
 
 
 def combine(*lemmas: Lemmas) -> Lemmas:
-    """Combine several functions that return lemmas into one function."""
     return lambda block: [lemma for each in lemmas for lemma in each(block)]
 
 
@@ -199,7 +198,7 @@ class RuleProof(NamedTuple):
         answer: the answer, if every lemma is proven.
         assumes: the assumptions that no lemma proves, one sentence each.
         tested: the parts of the code that no lemma covers, and that only tests check.
-        obligations: returns the lemmas for a block size in tokens; None stands for any size.
+        obligations: returns the lemmas for a block size in tokens; None means any size.
         counterexamples: functions that make scenarios, at production scale or as small as possible.
             Each key says what a replay of the scenario shows.
         block: the only block size that the lemmas cover; None for any.

@@ -35,7 +35,7 @@ def on_symbols(*modules: ModuleType) -> Iterator[None]:
 
 
 def length_of(collection: Any) -> Any:
-    """Return a collection's length. An item that stands for `more` others adds 1 + `more`."""
+    """Return a collection's length. An item that represents `more` others adds 1 + `more`."""
     if isinstance(collection, SymbolicLength | Prefix):
         return collection.length
     if not all(map(can_count, collection)):
@@ -44,7 +44,7 @@ def length_of(collection: Any) -> Any:
 
 
 def can_count(item: Any) -> bool:
-    """Return whether an item may stand for several items, and knows how many."""
+    """Return whether an item may represent several items, and knows how many."""
     if isinstance(item, tuple):
         return any(map(can_count, item))
     named = isinstance(item, str) and type(item) is not str
@@ -52,15 +52,15 @@ def can_count(item: Any) -> bool:
 
 
 def more_of(item: Any) -> list[Any]:
-    """Return how many other items an item, or a part of a tuple, stands for. Return an empty list
-    if it stands for no others."""
+    """Return how many other items an item, or a part of a tuple, represents. Return an empty list
+    if it represents no others."""
     if hasattr(item, "counts_more"):
         return [item.counts_more]
     return [more for part in item for more in more_of(part)][:1] if isinstance(item, tuple) else []
 
 
 def numbered(collection: Any, start: Any = 0) -> Iterator[tuple[Any, Any]]:
-    """Number the items of a collection. An item that stands for several items takes that many
+    """Number the items of a collection. An item that represents several items takes that many
     numbers."""
     for item in collection:
         yield start, item
@@ -70,7 +70,7 @@ def numbered(collection: Any, start: Any = 0) -> Iterator[tuple[Any, Any]]:
 def paired(*lists: Any, strict: bool = False) -> Iterator[tuple[Any, ...]]:
     """Pair the items of lists, as `zip` does.
 
-    An item that stands for several others may only be paired with items that stand for as many.
+    An item that represents several others may only be paired with items that represent as many.
     Otherwise, a list could be cut off, or shifted against another one.
 
     Raise UndecidedError if such an item is paired with anything else, or not at all.
@@ -87,7 +87,7 @@ def counts_alike(parts: tuple[Any, ...]) -> bool:
 
 
 def applied(function: Any, *lists: Any) -> Iterator[Any]:
-    """Apply the function to each item, or to the items of several lists, which must pair."""
+    """Apply the function to each item, or to the items of several lists, which must pair up."""
     return (function(*row) for row in paired(*lists))
 
 

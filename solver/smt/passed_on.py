@@ -1,5 +1,5 @@
-"""What the code may only pass on: ids of requests, which it may also compare with each other, and
-configurations."""
+"""Values that the code may only pass on: configurations, and ids of requests. It may also compare
+ids with each other."""
 
 import re
 from typing import Any
@@ -37,6 +37,6 @@ def plain_id(name: str) -> str:
 
 
 def must_be(given: Any, config: Any) -> None:
-    """Raise UndecidedError if the code passes a configuration on that is not the given one."""
+    """Raise UndecidedError if the code passes on a configuration other than the given one."""
     if given is not config:
         raise UndecidedError("asks about another configuration")

@@ -22,11 +22,11 @@ def any_pool(
     idle: tuple[int, ...] = (),
     shared: tuple[int, ...] = (),
 ) -> Pool:
-    """Return a pool with this many free blocks, beside the blocks 1 to `held`, which are not free.
+    """Return a pool with `free` free blocks. Blocks 1 to `held` are not free.
 
-    The first block of a request that begins with `SAME` can be found in the held blocks in
-    `shared`, and in the first of the `idle` ones, which are free. Two other free blocks may have
-    the same content.
+    The first block of a request that begins with `SAME` can be found in the blocks in `shared`,
+    which are held, and in the first of the blocks in `idle`, which are free. Two other free blocks
+    may have the same content.
     """
     name: Content = ((SAME[0][0], block),)
     tail = [(number, None if at else name) for at, number in enumerate(idle)]

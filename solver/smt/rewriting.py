@@ -1,9 +1,9 @@
-"""Writes some statements in terms of simpler ones, which do the same.
+"""Rewrite some statements as simpler ones that do the same.
 
 `assert` becomes `if` and `raise`, `match` becomes `if`, an assignment within an expression becomes
 a statement before it if nothing is evaluated first, and `filter` and `map` become generator
-expressions. So the proof has to define only the simpler statements. What is left as it is, for
-example a pattern with positions, is refused later.
+expressions. So the proof has to define only the simpler statements. A statement that stays as it
+was, for example a pattern with positions, is refused later.
 """
 
 import ast
@@ -51,7 +51,7 @@ class Simpler(ast.NodeTransformer):
         return [*done, cast(ast.stmt, self.generic_visit(node))]
 
     def each(self, node: ast.AST, statements: list[ast.stmt]) -> list[ast.stmt]:
-        """Rewrite the statements that take the place of a node."""
+        """Return the rewritten form of the statements that replace a node."""
         seen = [self.visit(_at(node, statement)) for statement in statements]
         return [part for each in seen for part in (each if isinstance(each, list) else [each])]
 

@@ -1,7 +1,7 @@
 """Terms of Z3 that are built once.
 
-Each path of a function starts like others and builds the same terms again. Z3's Python interface
-takes far longer to build a term than Z3 itself, so `Terms` keeps those that it has built.
+Many paths of a function start alike, and build the same terms again. Z3's Python interface takes
+far longer to build a term than Z3 itself, so `Terms` keeps those that it has built.
 """
 
 from collections.abc import Callable

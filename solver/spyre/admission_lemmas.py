@@ -42,7 +42,7 @@ BLOCK = 64
 def walk_counts_every_request(size: int | None) -> Obligation:
     """Return the lemma for `size` requests.
 
-    None stands for any number of requests. The walk then stops within the first few.
+    None means any number of requests. The walk then stops within the first few.
     """
     about = f"({size})" if size else f"(any number), while it goes through the first {FIRST}"
     return Obligation(
@@ -59,7 +59,7 @@ def request(number: int, **more: Any) -> Request:
 
 
 class SeveralDecoding(volumetric.Decoding):
-    """A batch member that stands for several members; loops visit it only once."""
+    """A batch member that represents several members; loops visit it only once."""
 
     counts_more: Any = 0
 

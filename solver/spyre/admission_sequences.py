@@ -324,8 +324,8 @@ def solution(problem: Problem, model: z3.ModelRef) -> list[Arrival]:
 
 
 def short_and_early(setting: Setting, arrivals: list[Joined]) -> list[Any]:
-    """Return facts which say that no prompt is longer than two blocks, and that every request joins
-    within as many decode steps as four blocks have tokens.
+    """Return facts that narrow the search: no prompt is longer than two blocks, and every request
+    joins within as many decode steps as four blocks have tokens.
 
     Most counterexamples begin like this.
     """
@@ -341,7 +341,7 @@ def to_scenario(setting: Setting, arrivals: list[Arrival], revision: str) -> Sce
     for number, arrival in enumerate(arrivals):
         chunks = chunk_count(arrival.prompt, setting.chunk)
         # Chunk j of `chunks` runs at time joins - chunks + j, between two decode steps; a step
-        # number counts decode steps and the chunks of every request before.
+        # number counts the decode steps, and the chunks of every earlier request.
         first = arrival.joins - chunks + 1 if setting.interleave else arrival.joins
         step = 0 if number == 0 else first + chunks_before
         chunks_before += chunks

@@ -36,7 +36,7 @@ next chunk by that count:
     computed. `hit_on_uncomputed` returns a scenario with a hit on such blocks (ALL-R08).
 
 `plan`, `usable_blocks` and `progress` mirror functions of `model.spyre.documented` and of the
-releases; the tests compare the two on concrete numbers.
+releases; tests compare them on concrete numbers.
 """
 
 from typing import Any, NamedTuple
@@ -121,7 +121,7 @@ def _smaller(number: Any, other: Any) -> Any:
 
 
 class Sizes(NamedTuple):
-    """The size of a block in tokens and of a chunk in blocks; None stands for any size."""
+    """The size of a block in tokens and of a chunk in blocks; None means any size."""
 
     block: int | None
     chunk_blocks: int | None
@@ -331,8 +331,9 @@ def hit_on_uncomputed(block: int, chunk_blocks: int, revision: str = "2.5.2") ->
     computed.
 
     A prompt of two chunks is cached except for one block of its first chunk, and is aborted after
-    that chunk. By then, the scheduler has counted one block less than a whole chunk too much, which
-    is the maximum (`count_is_less_than_a_chunk_ahead`). The next prompt hits all of these blocks.
+    that chunk. By then, the scheduler has counted more blocks than are computed. The excess is one
+    block less than a chunk, which is the maximum (`count_is_less_than_a_chunk_ahead`). The next
+    prompt hits all of these blocks.
     """
     chunk = block * chunk_blocks
     cached, whole = chunk - block, 2 * chunk

@@ -8,7 +8,7 @@ change to the scheduler makes one of them fail. The other modules (`admission_le
 
 This module is about chunks: the functions that plan a chunk agree with `chunk_lemmas.plan`, a
 request starts with exactly the tokens of its hit computed, and a step runs the planned chunk or
-leaves the request as it was. So do aborts of others and arrivals.
+leaves the request as it was. Arrivals, and aborts of other requests, leave it as it was, too.
 """
 
 from dataclasses import replace
@@ -41,7 +41,7 @@ from .surroundings import (
 from .symbolic_admission import length
 from .symbolic_state import StepConfiguration, any_rest
 
-HIT_BLOCKS = 3  # the most blocks of a hit with which `blocks.admit` is run
+HIT_BLOCKS = 3  # the largest hit, in blocks, with which `blocks.admit` is run
 LENGTHS = ("prompt", "max_tokens", "output_len", "prefix_hit")  # a chunk changes none of these
 
 
@@ -195,7 +195,8 @@ def step_runs_planned_chunk(block: int, name: str, more: int) -> list[Any]:
     """Claim that a step either runs the planned chunk or leaves the request unchanged. The chunk
     may be the first or a later one, after any prefix hit.
 
-    Another request may decode or be paused, and be aborted within the step; another one may wait.
+    A second request may decode or be paused, and may be aborted within the step. A third one may
+    wait.
     """
     numbers, plan = _any_plan(block)
     first, revision = z3.Bool("first"), REVISIONS[name]

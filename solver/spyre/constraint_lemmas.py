@@ -1,6 +1,9 @@
-"""Lemmas which show that the constraint on max_model_len, the tkv of two members and the check on
-arrival agree with `length_lemmas`, that a step obeys the constraint, and that the tkv that a step
-reports stays within max_model_len."""
+"""Lemmas about max_model_len that run the model's code.
+
+The code's constraint, the tkv of two members and the check on arrival agree with `length_lemmas`. A
+step obeys the constraint. If max_model_len is whole blocks, the tkv that a step reports stays
+within it.
+"""
 
 import operator
 from collections.abc import Iterator
@@ -62,7 +65,6 @@ def obligations(block: int | None) -> list[Obligation]:
 
 
 def _keeps_tkv(block: int, name: str, module: str) -> Iterator[Obligation]:
-    """Yield the lemmas on the tkv that a revision reports and remembers."""
     step = step_keeps_tkv_within_model_length(block, name)
     yield replace(step, code=(*step.code, f"{module}.tkv_after_chunk"))
     decision = decision_keeps_tkv(block, name)
@@ -98,9 +100,8 @@ class Joined(NamedTuple):
     name="constraint_is_as_in_lemmas_{members}",
 )
 def constraint_is_as_in_lemmas(block: int, members: int, more: int) -> list[Any]:
-    """Claim that the code's constraint is that of the lemmas. With `more` set to 1, this is the
-    lemma's guard, a variant that must fail: its max_model_len is one token larger than the
-    code's."""
+    """Claim that the code's constraint is that of the lemmas. If `more` is 1, claim the guard
+    instead, a variant that must fail: its max_model_len is one token larger than the code's."""
     numbers = Numbers()
     joined, longest = Joined.make(numbers, members), length(numbers, "longest")
     current = length(numbers, "current", 0)
@@ -176,8 +177,8 @@ def step_obeys_length_constraint(block: int, unasked: int) -> list[Any]:
     """Claim that a step with one or two decoding requests asks the constraint about all of them, at
     their tkv, and obeys its answer. The other checks may give any answer. Another request may wait.
 
-    With `unasked` set to 1, this is the lemma's guard, a variant that must fail: it claims the same
-    of chunks other than the last.
+    If `unasked` is 1, claim the guard instead, a variant that must fail: it claims the same of
+    chunks other than the last.
     """
     numbers = Numbers()
     joined, tkv = Joined.make(numbers, 2), length(numbers, "tkv")
@@ -234,12 +235,13 @@ def step_obeys_length_constraint(block: int, unasked: int) -> list[Any]:
     name="step_keeps_tkv_within_model_length_{name}",
 )
 def step_keeps_tkv_within_model_length(block: int, name: str, more: int) -> list[Any]:
-    """Claim this for a request that waits or prefills beside up to two others that decode or are
-    paused, each of which the check on arrival has accepted, after any remembered tkv within
-    max_model_len. One of the others may be aborted within the step.
+    """Claim that a step reports and remembers no tkv beyond max_model_len. One request waits or
+    prefills, and up to two others decode or are paused; one of the two may be aborted within the
+    step. The check on arrival has accepted all three. The remembered tkv may be any number within
+    max_model_len.
 
-    With `more` set to 1, this is the lemma's guard, a variant that must fail: max_model_len is one
-    token more than whole blocks.
+    If `more` is 1, claim the guard instead, a variant that must fail: max_model_len is one token
+    more than whole blocks.
     """
     numbers, revision = Numbers(), REVISIONS[name]
     longest = length(numbers, "blocks") * block + more
@@ -259,7 +261,7 @@ def step_keeps_tkv_within_model_length(block: int, name: str, more: int) -> list
 
     def code(run: SymbolicRun) -> Any:
         config = any_switches(run, block, max_model_len=run.number(longest))
-        # The second holds no block, so it takes one. One whose blocks count is enough.
+        # It is enough to give a block to one request. The other one takes its first block.
         beside = others[0].decoding(run, "0", (1,)), others[1].decoding(run, "1", ())
         waits, tokens, observed = run.answer(starts), run.number(done * block), list[Any]()
         tkvs = list[tuple[list[Any], Any]]()
@@ -328,8 +330,9 @@ def step_keeps_tkv_within_model_length(block: int, name: str, more: int) -> list
     name="decision_keeps_tkv_{name}",
 )
 def decision_keeps_tkv(block: int, name: str, more: int) -> list[Any]:
-    """Claim this for a request that waits or prefills beside up to two others, whatever the checks
-    answer."""
+    """Claim that a decision leaves the remembered tkv as it was, and that the step shows the tkv
+    that it reports. A request waits or prefills beside up to two others, and the checks may give
+    any answer."""
     numbers, revision = Numbers(), REVISIONS[name]
 
     def code(run: SymbolicRun) -> Any:
@@ -387,7 +390,7 @@ class Accepted(NamedTuple):
 def _tkv_of(
     run: SymbolicRun, tkv: Any, members: tuple[Sequence, ...], lengths: Any, block: int
 ) -> Any:
-    """Return `tkv` for the lengths of these members, and any number for others."""
+    """Return `tkv` for the lengths of these members, and an arbitrary number for other lengths."""
     same = [
         bare(own) is bare(member.computed) for own, member in zip(lengths, members, strict=False)
     ]

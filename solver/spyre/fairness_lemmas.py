@@ -2,9 +2,9 @@
 (SPY-R51, SPY-P01).
 
 A whole step runs on symbols, with up to three requests, whichever outputs have priority. Any batch
-of them may or may not be within the limit, another request may be in its prefill, and another one
-may wait. The rest of the state and of the configuration may be anything.
-`pausing_lemmas` proves what follows from the fairness order, for any number of requests.
+of them may or may not be within the limit. A further request may be in its prefill, and one may
+wait. The rest of the state and of the configuration may be anything. `pausing_lemmas` proves what
+follows from the fairness order, for any number of requests.
 """
 
 from collections.abc import Callable
@@ -100,11 +100,11 @@ def step_keeps_fair_order(
     block: int, decoding: int, paused: int, priority: Priority, lone_exceeds: int
 ) -> list[Any]:
     """Claim that the order is kept by every step that decides which requests to pause, even if the
-    step interrupts a prefill. A prefill step must change neither the requests that decode nor
-    those that are paused.
+    step interrupts a prefill. A prefill step must change neither the requests that decode nor those
+    that are paused.
 
-    With `lone_exceeds` set to 1, this is the lemma's guard, a variant that must fail: a request
-    that is alone may exceed the limit.
+    If `lone_exceeds` is 1, claim the guard instead, a variant that must fail: a request that is
+    alone may exceed the limit.
     """
     numbers = Numbers()
     count = decoding + paused
@@ -189,8 +189,9 @@ def step_keeps_fair_order(
 
 
 def _stays_if_it_fits(ordered: list[str], kept: set[str], asked: Asked) -> Any:
-    """Return whether the kept requests, compared with the limit together, fit, and whether each
-    other request, compared together with the kept ones ahead of it, did not fit."""
+    """Return whether two things hold. The kept requests were compared with the limit together, and
+    fit. Every other request was compared together with the kept ones ahead of it, and did not
+    fit."""
     claims = [any_of(not kept, *(fits for batch, fits in asked if batch == kept))]
     for at, name in enumerate(ordered):
         if name not in kept:
@@ -206,7 +207,8 @@ def _stay(requests: tuple[Sequence, ...], after: State) -> bool:
 
 
 def any_hit(name: str) -> dict[str, Any]:
-    """Return any hit of a request, and any number of blocks that it has published."""
+    """Return an arbitrary prefix hit of a request, and an arbitrary number of blocks that it has
+    published."""
     return {field: integer(f"{field} of {name}") for field in ("prefix_hit", "published")}
 
 
@@ -222,8 +224,8 @@ def code_starts_newcomer_behind_paused(
     """Claim that a newcomer joins behind the paused requests, and that it starts only after the
     last running request has left.
 
-    With `more` set to 1, this is the lemma's guard, a variant that must fail: it claims that one
-    more slot is free, and that a newcomer always starts.
+    If `more` is 1, claim the guard instead, a variant that must fail: it claims that one more slot
+    is free, and that a newcomer always starts.
     """
     numbers = Numbers()
     count = running + paused

@@ -1,6 +1,6 @@
 """A formula guarantees the limit, for any number of requests (`argument.md`, "The check").
 
-No lemma fixes the number of requests. One symbolic request stands for all requests of its kind, and
+No lemma fixes the number of requests. One symbolic request represents all requests of its kind, and
 their number is itself a symbol. Each lemma has a guard: the same claim with a weaker premise, which
 Z3 must refute.
 """

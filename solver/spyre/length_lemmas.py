@@ -20,7 +20,7 @@ that bound:
    two requests that pass both checks reach RU(mml). Blocks must have 3 tokens or more.
 4. `front_door_admits_rounded_model_length`: the same holds for the releases' check on arrival,
    RU(prompt) + max_tokens <= mml, if mml exceeds a multiple of the block size by at least 2 tokens.
-   `front_door_excludes_one_odd_token`: if it exceeds the multiple by 1 token only, no request is
+   `front_door_excludes_one_odd_token`: if mml exceeds the multiple by only 1 token, no request is
    longer than the multiple, and 1 holds.
 
 Nor can the constraint keep a request out forever. A lone request may be checked against the tkv of
@@ -213,8 +213,8 @@ def _alone(numbers: Numbers, longest: Any) -> Joining:
 
 @lemma("Alone and with no tkv remembered, every request passes the constraint.")
 def lone_request_passes_length(lengths: Lengths, stale: int) -> list[Any]:
-    """Claim that a lone request passes the constraint. With `stale` set to 1, this is the lemma's
-    guard, a variant that must fail: the tkv may come from any earlier batch."""
+    """Claim that a lone request passes the constraint. If `stale` is 1, claim the guard instead, a
+    variant that must fail: the tkv may come from any earlier batch."""
     numbers = make_numbers(lengths)
     longest = numbers.fresh("longest", 1)
     newcomer = _alone(numbers, longest)
@@ -233,8 +233,8 @@ def lone_request_passes_volume(check: str, lengths: Lengths, others: int) -> lis
 
 
 def alone_within_volume(check: str, lengths: Lengths, others: int) -> list[Any]:
-    """Return facts which say that the check refuses a request while `others` requests decode, at
-    some limit. With 0, the request is alone."""
+    """Return facts that hold if the check refuses a request at some limit while `others` requests
+    decode. If `others` is 0, the request is alone."""
     numbers = make_numbers(lengths)
     limit = numbers.fresh("limit", 1)
     newcomer = _alone(numbers, limit)
@@ -287,7 +287,7 @@ def beyond_length(scale: Scale, revision: str = "sound") -> Scenario:
     block, longest = scale.block, scale.max_model_len
     border = (longest // block - 1) * block
     # When the second joins, the first is two tokens beyond the boundary, and still generates one
-    # token less than a block.
+    # token fewer than a block has.
     decodes = 2 if longest % block > 1 else 1
     first, second = Ask(border + 2 - decodes, block + decodes), Ask(1, block)
     note = "a tkv beyond max_model_len"

@@ -2,9 +2,9 @@
 
 `code_does_only_what_is_defined` follows the code of the step and of the check (`smt.defined`). It
 shows that a loop does the same for each request, and remembers none of the earlier ones. It also
-limits how many loops there are, because with as many loops as requests, code could count them
-(`WAYS`). So if a lemma holds for each of a few requests, in any state, we take it to hold for each
-of any number of requests.
+limits how many loops there are, because with as many loops as requests, code could count the
+requests (`WAYS`). So if a lemma holds for each of a few requests, in any state, we take it to hold
+for each of any number of requests.
 
 Some loops do carry a value from one request to the next. For each of these, another lemma proves
 the induction step:
@@ -82,9 +82,10 @@ BY_INDUCTION = {
 }
 COUNTS_DOWN = {"spyre.volumetric.accepts"}
 CARRIES_POOL = {"spyre.forward.compute_decode pool"}
-# In how many ways a step of each revision, an abort or an arrival could find out that there is one
-# more request (`Scope.add`), and in how many more ways a changed model may. In three loops, code
-# could tell three kinds of waiting requests apart, and the lemmas run it with two.
+# The number of ways in which a step of each revision, an abort or an arrival could find out that
+# there is one more request (`Scope.add`), and the number of further ways that a changed model may
+# have. In three loops, code could tell three kinds of waiting requests apart, and the lemmas run it
+# with two.
 WAYS = {"sound": 96, "documented": 96, "2.1.2": 91, "2.5.2": 123}
 WAYS_OUTSIDE = 7
 MORE_WAYS = 2
@@ -259,11 +260,11 @@ def leaving_only_removes(configuration: StepConfiguration, more: int) -> list[An
 def kept_requests_fit_after_each_turn(all_asked: int) -> list[Any]:
     """Claim that the requests kept by `settled` fit together, whichever batches fit.
 
-    The second of the three requests stands for any number. So the last turn is the turn of a
+    The second of the three requests represents any number. So the last turn is the turn of a
     request after any number of others, any of which may have been kept.
 
-    With `all_asked` set to 1, this is the lemma's guard, a variant that must fail: it claims that
-    the requests that `settled` pauses fit as well.
+    If `all_asked` is 1, claim the guard instead, a variant that must fail: it claims that the
+    requests that `settled` pauses fit as well.
     """
     numbers = Numbers()
     more = length(numbers, "more", 0)

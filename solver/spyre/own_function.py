@@ -1,7 +1,7 @@
 """Compare a user's formula on symbols with the same formula on numbers.
 
-The lemmas run the formula on symbols. Some functions may return something else there than in a run
-of the model: those that look at the types of their arguments, or that catch the error when symbols
+The lemmas run the formula on symbols. A formula may return something else there than in a run of
+the model, for example if it looks at the types of its arguments, or catches the error when symbols
 do not support an operation. A proof would then be about another formula.
 """
 
@@ -21,9 +21,9 @@ LARGEST = (8, 130, 4000, 40_000)  # the last exceeds the context of Spyre's mode
 
 
 def check_on_symbols(formula: str, block: int | None, choose: Callable[[int], int]) -> None:
-    """Raise InputError if the formula returns another number on symbols than on numbers, for one of
-    a few hundred random batches. `block` is as for `lengths_of`, and `choose` returns a random
-    number below its argument."""
+    """Raise InputError if the formula returns a different result on symbols than on numbers, for
+    one of a few hundred random batches. `block` is as for `lengths_of`, and `choose` returns a
+    random number below its argument."""
     lengths = lengths_of(block)
     numbers = make_numbers(lengths)
     batch = batch_of(numbers, 1)

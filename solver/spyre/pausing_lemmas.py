@@ -5,7 +5,7 @@
 with those kept so far, it is within the limit at the tkv of the coming step.
 
 1. `kept_requests_fit_after_each_turn`: after each request, all kept requests together are within
-   the limit. The second of the three symbolic requests stands for any number.
+   the limit. The second of the three symbolic requests represents any number.
 2. `no_tkv_exceeds_compared_tkv`: no request's tkv in the next step exceeds the tkv that is compared
    with the limit.
 
@@ -22,8 +22,8 @@ queue. Let N be the number of requests that share the limit, including paused on
 1. `first_in_order_decodes`: the first in this order decodes, since a request on its own is within
    the limit.
 2. `paused_request_stays_ahead`: while a request is paused, no request behind it gets ahead of it.
-3. `decoding_request_falls_behind`: a request that is ahead of it and decodes is behind it from then
-   on. `new_request_joins_behind`: a request that starts is also behind it.
+3. `decoding_request_falls_behind`: a request that is ahead of a paused one and decodes is behind it
+   from then on. `new_request_joins_behind`: a request that starts is also behind the paused one.
 4. By 1 and 3, each step that decides on pauses lowers the number of requests ahead of a paused one
    by at least one; by 2, none gets ahead of it. So at most N - 1 such steps in a row hold it back.
 5. `slots_bound_decoding_and_paused`: N is at most max_num_seqs, although a paused request has no
@@ -67,7 +67,7 @@ from .symbolic_state import MODULES, StepConfiguration, Stepped, any_config, any
 from .symbolic_step import Step
 
 # The numbers of requests that decode, and that are paused, before a step. The last decoding request
-# stands for any number; if none decodes or two are paused, the last paused one does.
+# represents any number; if none decodes or two are paused, the last paused one does.
 BATCHES = ((0, 0), (0, 1), (1, 0), (2, 0), (0, 2), (1, 1), (2, 1), (1, 2))
 MORE = ((3, 0), (2, 2))  # with these, only the function that pauses and resumes requests is run
 FEW = SIZES[1:-1]  # how many decoding requests are compared with the limit
@@ -93,7 +93,7 @@ def few(revision: Revision, block: int = BLOCK, chunk: int = 8 * BLOCK) -> list[
 
 
 def limit_is_compared_with_next_step(size: int | None, block: int = BLOCK) -> Obligation:
-    """Return the lemma for `size` requests. None stands for any number of requests, with two
+    """Return the lemma for `size` requests. None means any number of requests, with two
     different lengths."""
     return _of_size(
         *(size, block, "limit_is_compared_with_next_step", _limit_is_compared_with_next_step),
@@ -118,7 +118,7 @@ class Batch(NamedTuple):
     numbers: Numbers
     limit: Any
     tokens: list[Any]
-    more: Any  # the number of additional requests that the last one stands for
+    more: Any  # the number of additional requests that the last one represents
     block: int
 
     @classmethod
@@ -153,7 +153,8 @@ class Batch(NamedTuple):
         return own_tkvs(self.numbers, Lengths(self.block, None), after)
 
     def compare_products(self, tkvs: list[Any]) -> None:
-        """Give Z3 the fact that a larger tkv means a larger volume; it is slow to find this out."""
+        """Give Z3 the fact that a larger tkv means a larger volume, which it would be slow to find
+        out."""
         pairs = [(own, bare(tkv)) for own, tkv in product(self.reached(), tkvs)]
         for smaller, larger in [*pairs, *((tkv, own) for own, tkv in pairs)]:
             more = self.count * smaller <= self.count * larger
@@ -283,7 +284,7 @@ def keeps_order(step: SettlingStep, more: int) -> list[Any]:
 )
 def resumed_requests_fit(step: SettlingStep, more: int) -> list[Any]:
     """Claim that the requests which `pause_and_resume` lets decode fit within the limit together.
-    It runs alone, with more requests than a whole step can run."""
+    That function runs on its own, with more requests than a whole step can run."""
 
     def code(run: SymbolicRun) -> Any:
         config, before, compared = step.config(run), step.state(run), list[tuple[Any, Any]]()
@@ -364,7 +365,7 @@ def obligations(block: int | None = None) -> list[Obligation]:
 
 
 def before(rank: FairnessRank, other: FairnessRank, long_outputs: Any) -> Any:
-    """Return whether `rank` goes before `other`, as `fairness_lemmas` shows of the code."""
+    """Return whether `rank` goes before `other`, as `fairness_lemmas` proves for the code."""
     shorter = z3.If(
         long_outputs, rank.generated > other.generated, rank.generated < other.generated
     )
@@ -383,7 +384,8 @@ def _any_rank(numbers: Numbers) -> FairnessRank:
 
 
 def _paused(rank: FairnessRank, place: Any, uncounted: int = 0) -> FairnessRank:
-    """Return the rank of a request after a step in which it was paused. Its place has changed."""
+    """Return the rank of a request after a step in which it was paused. `place` is its new
+    place."""
     return FairnessRank(rank.paused_steps + 1 - uncounted, rank.generated, place)
 
 
@@ -440,11 +442,11 @@ def new_request_joins_behind(uncounted: int) -> list[Any]:
 
 @lemma("Decoding and paused requests together never exceed the slots.")
 def slots_bound_decoding_and_paused(none_there: int) -> list[Any]:
-    """Claim that decoding and paused requests never exceed the slots, from a step that decides on
-    pauses until the next prefill.
+    """Claim that there are never more decoding and paused requests than slots, from a step that
+    decides on pauses until the next prefill.
 
-    With `none_there` set to 1, this is the lemma's guard, a variant that must fail: that step may
-    pause every request.
+    If `none_there` is 1, claim the guard instead, a variant that must fail: that step may pause
+    every request.
     """
     numbers = Numbers()
     slots, together = numbers.fresh("slots", 1), numbers.fresh("together", 0)

@@ -51,7 +51,7 @@ from .formula_lemmas import (
 )
 from .symbolic_admission import Lengths, blocks, length, lengths_of, make_numbers, own_tkv, round_up
 
-MANY = 4  # the largest number of decoding requests in a check; the last stands for any number
+MANY = 4  # the largest number of decoding requests in a check; the last represents any number
 LARGE = 8  # the number of decoding requests beside a newcomer that outlives them all
 ENDS = (1, 2, 3, MANY, LARGE)
 
@@ -122,8 +122,8 @@ def shorter_request_stays_within_blocks(lengths: Lengths, less: int) -> list[Any
 
 @lemma("A request that fills no block takes no new one.")
 def no_full_block_no_new_block(lengths: Lengths, more: int) -> list[Any]:
-    """Claim that a request takes no new block in `steps` steps unless it fills a block in one of
-    the steps before the last."""
+    """Claim that over any number of steps, a request takes no new block unless it fills a block
+    before the last of these steps."""
     numbers = make_numbers(lengths)
     tokens, steps = length(numbers, "tokens"), length(numbers, "steps", 0)
     held = blocks(numbers, lengths, tokens)
@@ -177,7 +177,7 @@ def lone_newcomer_must_fit(check: str, block: int, more: int) -> list[Any]:
 )
 def check_compares_each_end(check: str, size: int, block: int, more: int) -> list[Any]:
     """Claim that the code compares the active requests at each end with the limit, whatever
-    `largest_tkv` and `filled_blocks` return. With three or more requests, one order stands for all,
+    `largest_tkv` and `filled_blocks` return. With three or more requests, one order represents all,
     because the code sorts them."""
     numbers = Numbers()
     tokens = [length(numbers, "tokens") for _ in range(size + 1)]
@@ -265,7 +265,8 @@ def check_compares_each_end(check: str, size: int, block: int, more: int) -> lis
         return z3.And(compared)
 
     def is_of_active(call: tuple[Any, list[Any], Any, Any]) -> Any:
-        """Return whether the numbers of a call are those of some requests active at its end."""
+        """Return whether the longest request and the offsets in a call belong to requests that are
+        active at the end that the call is about."""
         longest, offsets, call_at, _ = call
         active = [end >= call_at for end in ends]
 

@@ -3,8 +3,8 @@ requests.
 
 The bound holds for revision `sound`, with any sound check that accepts a lone newcomer. The rank of
 a state, in steps, is the sum of three numbers: the chunks that the ongoing prefill has left, the
-decode steps that its request will have, and the most decode steps that any decoding request has
-left.
+decode steps that its request will have, and the largest number of decode steps that a decoding
+request has left.
 
 1. `waiting_request_prevents_idling`: no step is idle while a request waits or prefills.
 2. `only_first_in_line_starts`: only the first in line starts, and only if no other request
@@ -18,14 +18,14 @@ left.
 7. `rank_is_bounded_by_model_length`: no rank exceeds the number of chunks in max_model_len plus
    twice its number of tokens.
 
-`arrival_waits_uncomputed_1` and `abort_only_removes_1` (`step_lemmas`): requests arrive behind it,
-and an abort changes nothing about the others.
+`arrival_waits_uncomputed_1` and `abort_only_removes_1` (`step_lemmas`) show that requests arrive
+behind the first in line, and that an abort changes nothing about the others.
 
 So the first in line starts after at most as many steps as the rank, whatever arrives behind it.
-Every request eventually becomes first, so none waits forever. 1 to 4 and 6 run the model's code on
-symbols with an unbounded pool, and with any other values in the state and the configuration. One
-symbolic request stands for all that decode, and two stand for all that wait. In 1, at most one
-request waits behind the one that prefills.
+Every request eventually becomes first, so none waits forever. Lemmas 1 to 4 and 6 run the model's
+code on symbols with an unbounded pool, and with any other values in the state and the
+configuration. One symbolic request represents all that decode, and two represent all that wait. In
+1, at most one request waits behind the one that prefills.
 """
 
 from dataclasses import replace
@@ -105,8 +105,8 @@ def passed_by() -> Scenario:
 
 
 def _config(run: SymbolicRun, numbers: Numbers, requests: list[tuple[Any, Any]]) -> Any:
-    """Return any configuration with an unbounded pool and without prefix caching that accepts these
-    requests on arrival."""
+    """Return an arbitrary configuration with an unbounded pool and without prefix caching. It
+    accepts these requests on arrival."""
     longest, slots, limit = (length(numbers, name) for name in ("longest", "slots", "limit"))
     for prompt, tokens in requests:
         numbers.facts += [prompt + tokens - 1 <= longest, prompt + tokens - 1 <= limit]
@@ -122,13 +122,11 @@ def _config(run: SymbolicRun, numbers: Numbers, requests: list[tuple[Any, Any]])
 
 
 class _Second:
-    """A second request in symbols, which may wait behind the first in line."""
-
     def __init__(self, numbers: Numbers) -> None:
         self.lengths = length(numbers, "second prompt"), length(numbers, "second tokens")
 
     def in_line(self, run: SymbolicRun) -> tuple[Sequence, ...]:
-        """Return the request, on a separate path from the one on which no second request waits."""
+        """Return the second request on one path, and nothing on another."""
         if not run.answer(z3.Bool("second")):
             return ()
         prompt, tokens = (run.number(count) for count in self.lengths)
@@ -140,8 +138,8 @@ def waiting_request_prevents_idling(revision: Revision, none_there: int) -> list
     """Claim that no step is idle while a newcomer waits or prefills. Another request may decode,
     and a second one may wait behind the newcomer.
 
-    With `none_there` set to 1, this is the lemma's guard, a variant that must fail: it also covers
-    steps without a newcomer.
+    If `none_there` is 1, claim the guard instead, a variant that must fail: it also covers steps
+    without a newcomer.
     """
     numbers = Numbers()
     prompt, tokens, member, left = (length(numbers, name) for name in ("p", "m", "own", "left"))
@@ -179,9 +177,9 @@ def waiting_request_prevents_idling(revision: Revision, none_there: int) -> list
 def only_first_in_line_starts(revision: Revision, second: int) -> list[Any]:
     """Claim that only the first in line starts, whatever the volumetric check answers.
 
-    Two requests wait, a third may prefill, and a fourth may decode. With `second` set to 1, this
-    is the lemma's guard, a variant that must fail: the claim treats the second request as the first
-    in line.
+    Two requests wait, a third may prefill, and a fourth may decode. If `second` is 1, claim the
+    guard instead, a variant that must fail: the claim treats the second request as the first in
+    line.
     """
     numbers = Numbers()
     prompts = [length(numbers, "prompt") for _ in range(4)]
@@ -305,8 +303,7 @@ def first_in_line_starts_at_rank_zero(revision: Revision, beside: int) -> list[A
     """Claim that the first in line starts if no request prefills or decodes. A second request may
     wait behind it.
 
-    With `beside` set to 1, this is the lemma's guard, a variant that must fail: one request may
-    decode.
+    If `beside` is 1, claim the guard instead, a variant that must fail: one request may decode.
     """
     numbers = Numbers()
     prompt, tokens, own, left = (length(numbers, name) for name in ("p", "m", "own", "left"))

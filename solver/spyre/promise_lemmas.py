@@ -44,8 +44,8 @@ def obligations(block: int | None = None) -> list[Obligation]:
     """Return the lemmas which run the code on symbols: a whole step keeps the invariant, and an
     abort does as well.
 
-    One request takes part in the step, and another may join it. Any number of blocks may be
-    promised to others.
+    One request takes part in the step, and another may join this request. Any number of blocks may
+    be promised to others.
     """
     size = block or BLOCK
     step = ("spyre.scheduler.step", "spyre.blocks.hold")
@@ -89,7 +89,8 @@ class Holder(NamedTuple):
 
     @classmethod
     def make(cls, numbers: Numbers, block: int, held: int, *, decodes: bool | None) -> "Holder":
-        """Return such a request; with `decodes` None, it may do either."""
+        """Return a request with `held` blocks. It decodes or is in its prefill, as `decodes` says;
+        if that is None, it may do either."""
         prompt, tokens = length(numbers, "prompt"), length(numbers, "tokens")
         ends, computed = length(numbers, "ends"), length(numbers, "computed", 0)
         numbers.facts += [ends <= tokens, computed <= held * block]
@@ -102,13 +103,13 @@ class Holder(NamedTuple):
         return cls(prompt, tokens, ends, computed, held)
 
     def need(self, numbers: Numbers, block: int, last_token: int) -> Any:
-        """Return the number of blocks that the request may need. With `last_token` 1, its last
+        """Return the number of blocks that the request may need. If `last_token` is 1, its last
         token counts as well."""
         return blocks(numbers, Lengths(block, None), self.prompt + self.tokens - 1 + last_token)
 
     def of(self, run: SymbolicRun, name: str, given: tuple[int, ...]) -> Sequence:
         """Return the request with the given blocks, any of which may be published. It may have had
-        any hit, and have been paused for any number of steps."""
+        any prefix hit, and may have been paused for any number of steps."""
         others = {}
         if given:
             fields = ("published", "prefix_hit", "paused_steps")
@@ -164,9 +165,9 @@ def _promises_covered(
 
 
 def _after(before: State, after: State) -> Any:
-    """Return what `_promises_covered` compares: the number of blocks that each request holds, that
-    are free, and that are promised to others, by how much the last number fell, and whether as many
-    blocks as before are free or held."""
+    """Return what `_promises_covered` compares: how many blocks each request holds, how many are
+    free, how many are promised to others, by how much that number fell, and whether as many blocks
+    as before are free or held."""
     held = {request.id: len(request.blocks) for request in _admitted(after)}
     free: Any = free_blocks(after.pool)
     lost = bare(after.lost_blocks)
@@ -193,8 +194,8 @@ def step_keeps_promises_covered(block: int, name: str, kind: str, more: int) -> 
     """Claim that no more blocks are promised than are free after a step.
 
     A request that has a block may be paused if the revision pauses requests, and any batch may or
-    may not be within the limit. With `more` set to 1, this is the lemma's guard, a variant that
-    must fail: before the step, one block more than is free may be promised.
+    may not be within the limit. If `more` is 1, claim the guard instead, a variant that must fail:
+    before the step, one block more than is free may be promised.
     """
     numbers = Numbers()
     revision, last_token = _promise_only(name)
@@ -260,8 +261,8 @@ def code_keeps_promises_covered_at_abort(block: int, name: str, more: int) -> li
     holds two blocks, one of which may be shared, and may be in its prefill; another request may
     decode. One that decodes may be paused if the revision pauses requests.
 
-    With `more` set to 1, this is the lemma's guard, a variant that must fail: before the abort,
-    three blocks more than are free may be promised.
+    If `more` is 1, claim the guard instead, a variant that must fail: before the abort, three
+    blocks more than are free may be promised.
     """
     numbers = Numbers()
     revision, last_token = _promise_only(name)
@@ -353,10 +354,9 @@ def code_adds_each_promise(block: int, name: str, more: int) -> list[Any]:
     name="requests_that_end_together_keep_promises_covered_{name}",
 )
 def requests_that_end_together_keep_promises_covered(block: int, name: str, more: int) -> list[Any]:
-    """Claim that `scheduler.complete` keeps promised blocks free and loses none. With `more` set to
-    1, this is the lemma's guard, a variant that must fail: six more blocks than are free may be
-    promised before.
-    """
+    """Claim that `scheduler.complete` keeps promised blocks free and loses none. If `more` is 1,
+    claim the guard instead, a variant that must fail: six more blocks than are free may be promised
+    before."""
     numbers = Numbers()
     revision, last_token = _promise_only(name)
     free, others = length(numbers, "free", 0), length(numbers, "others", 0)
@@ -390,8 +390,8 @@ def requests_that_end_together_keep_promises_covered(block: int, name: str, more
 )
 def shortage_of_blocks_ends_search(block: int, name: str, ignored: int) -> list[Any]:
     """Claim that `Revision.candidate` chooses a request only if the pool has room for it, and for
-    each request ahead of it. Two requests wait, and a third may decode. With `ignored` set to 1,
-    this is the lemma's guard, a variant that must fail: the pool may have no room for the first."""
+    each request ahead of it. Two requests wait, and a third may decode. If `ignored` is 1, claim
+    the guard instead, a variant that must fail: the pool may have no room for the first."""
     numbers, revision = Numbers(), REVISIONS[name]
 
     def code(run: SymbolicRun) -> Any:

@@ -46,7 +46,7 @@ class Group(NamedTuple):
 
 
 def limit_lemmas(rule: str, setting: Setting, block: int | None) -> list[Group]:
-    """Return the lemmas that prove LIMIT or JOIN. `block` is in tokens; None stands for any size.
+    """Return the lemmas that prove LIMIT or JOIN. `block` is in tokens; None means any size.
 
     LIMIT follows from JOIN by induction over admissions. In releases that pause requests, LIMIT
     holds whatever requests join.
@@ -115,7 +115,6 @@ def proven_for(rule: str, setting: Setting, block: int | None) -> str:
 
 
 def _sizes(setting: Setting, block: int | None) -> str:
-    """Describe the sizes, in tokens, for which the code runs."""
     tokens = block or setting.block
     chunk = setting.chunk if setting.chunk % tokens == 0 else 8 * tokens
     return f"blocks of {tokens}, chunks of {chunk}"

@@ -26,8 +26,8 @@ SMALLEST = {"block_size": 2, "chunk_size": 4, "max_num_seqs": 3, "max_model_len"
 EVERY_LENGTH = tuple(lengths(range(1, 10), range(1, 7)))
 SOME_LENGTHS = tuple(lengths((1, 3, 4, 7), (1, 3, 6)))
 SOME_LIMITS = (8, 12, 16, 20, 28, 40)
-# Prompts that share a beginning with the first one (of whole blocks or not), or that continue it or
-# its output.
+# Prompts that share a beginning with the first one, up to a block boundary or not, or that continue
+# it or its output.
 SHARED = tuple(
     (prompt, tokens)
     for prompt in (
@@ -142,7 +142,7 @@ class OpenSequence(OpenFields, Sequence, frozen=True):
 
 
 class SpyreModels(QueueModels):
-    """The models of one revision in one configuration, one for each limit, smallest limit first."""
+    """The models of one revision in one configuration: one model for each limit, smallest first."""
 
     system = "spyre"
     limit_key = "max_batch_tkv"

@@ -1,7 +1,7 @@
 """What the lemmas claim about each path of a step (`step_lemmas`, `pausing_lemmas`).
 
-Each claim is a function of the step on symbols, a number and the result of one path. With a number
-other than 0, the claim is the lemma's guard, in which a premise is weakened.
+Each claim is a function of three arguments: the symbolic step, a number, and the result of one
+path. If the number is not 0, the claim is the lemma's guard, in which a premise is weakened.
 """
 
 from collections.abc import Iterator

@@ -2,7 +2,7 @@
 
 `scheduler.step` runs on symbols unchanged: decide, compute, aborts, complete. The state has a given
 number of decoding requests, one request anywhere in its prompt, and any number of waiting requests,
-of which two are known. One of five decoding requests stands for any number of requests: each loop
+of which two are known. One of five decoding requests represents any number of requests: each loop
 visits five, and `len` may return any number from five on (`loop_lemmas` explains why five are
 enough).
 
@@ -271,8 +271,8 @@ def _without(before: State, after: State, name: str, more: int) -> Any:
 def model_decides_by_its_revision(revision: Revision, more: int) -> list[Any]:
     """Claim that `make_model` keeps the revision, and changes no value of the configuration.
 
-    With `more` set to 1, this is the lemma's guard, a variant that must fail: it expects None
-    instead of the revision.
+    If `more` is 1, claim the guard instead, a variant that must fail: it expects None instead of
+    the revision.
     """
     numbers, names = Numbers(), SpyreConfig.__struct_fields__
     numbers.facts += [z3.Int(name) >= 1 for name in names]

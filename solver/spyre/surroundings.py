@@ -1,4 +1,4 @@
-"""Any configuration, and any rest of a state, around the requests that a lemma is about."""
+"""Arbitrary configurations and states around the requests that a lemma is about."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -64,9 +64,9 @@ def in_company(
     starts: bool,
     beside: tuple[Sequence, ...] = (),
 ) -> State:
-    """Return a state with a request that waits or prefills. Beside it, each of the others, by
-    default one, decodes, is paused if the revision pauses requests, or has left. Another one may
-    wait behind the request."""
+    """Return a state with a request that waits or prefills. Each request in `beside` (by default,
+    there is one) decodes, has left or, if the revision pauses requests, is paused. A further
+    request may wait behind the first."""
     tokens = {field: z3.Int(f"{field} beside") for field in ("max_tokens", "output_len")}
     if not beside:
         beside = (make_request(run, "1", computed=1, generated=1, blocks=(1,), **tokens),)

@@ -16,7 +16,7 @@ from ...model.spyre import volumetric as model
 from ..smt.execution import SymbolicRun, merged
 from ..smt.numbers import Numbers
 
-MANY = 5  # decoding requests, one of which stands for any number of them
+MANY = 5  # decoding requests, one of which represents any number of them
 LARGE = 32  # the default of max_num_seqs; with this many, no request ends or is aborted
 # the numbers of decoding requests with which the model's code runs
 SIZES = (0, 1, 2, 3, 4, MANY, LARGE)
@@ -74,7 +74,6 @@ def width(numbers: Numbers, lengths: Lengths, tokens: Any) -> tuple[Any, Any]:
 
 
 def round_up(numbers: Numbers, lengths: Lengths, tokens: Any) -> Any:
-    """Return `tokens` rounded up to whole blocks."""
     block = lengths.block
     return merged(numbers, lambda run: ((run.number(tokens) - 1) // block + 1) * block)
 
@@ -104,7 +103,7 @@ def projected(
     decoding: list[Member],
     newcomer: Joining,
 ) -> Projected:
-    """Return the formula's projections of newcomer and members, on any path through its code."""
+    """Return the formula's projections of newcomer and members, whichever path its code takes."""
     base, block = base_of(tkv, newcomer), lengths.block
 
     def own(run: SymbolicRun) -> Any:
@@ -196,7 +195,7 @@ def make_numbers(lengths: Lengths) -> Numbers:
 
 
 def lengths_of(block: int | None) -> Lengths:
-    """Return lengths in blocks of `block` tokens. None stands for any size, as a symbol."""
+    """Return lengths in blocks of `block` tokens. None means any size, as a symbol."""
     return Lengths(z3.Int("block") if block is None else block, None)
 
 
@@ -216,7 +215,6 @@ def own_tkv(numbers: Numbers, lengths: Lengths, tokens: Any, widest: Any) -> Any
 
 
 def own_tkvs(numbers: Numbers, lengths: Lengths, tokens: Sequence[Any]) -> list[Any]:
-    """Return the tkv of each request of a batch."""
     widest = numbers.extreme([blocks(numbers, lengths, each) for each in tokens])
     return [own_tkv(numbers, lengths, each, widest) for each in tokens]
 
@@ -271,8 +269,8 @@ def ends(
 def rounded(
     numbers: Numbers, lengths: Lengths, decoding: list[Member], newcomer: Joining, limit: int
 ) -> list[Any]:
-    """Return facts which say that whenever a request ends, the volume is within the limit. The
-    volume is the number of active requests times the width of the widest one in whole blocks."""
+    """Return facts that hold if the volume is within the limit whenever a request ends. The volume
+    is the number of active requests times the width of the widest one in whole blocks."""
     facts = []
     for end in ends(numbers, lengths, decoding, newcomer):
         full = (end.widest + 1) * lengths.block
@@ -284,8 +282,8 @@ def rounded(
 def exact(
     numbers: Numbers, lengths: Lengths, decoding: list[Member], newcomer: Joining, limit: int
 ) -> list[Any]:
-    """Return facts which say that the volume is within the limit whenever a request ends, and in
-    the last step before that in which some request fills a block."""
+    """Return facts that hold if the volume is within the limit in each step in which a request
+    ends, and in the last step before that in which some request fills a block."""
     facts = []
     for end in ends(numbers, lengths, decoding, newcomer):
         batch = numbers.count(end.active)

@@ -85,8 +85,8 @@ class StepConfiguration(NamedTuple):
 
 
 class Lengths(NamedTuple):
-    """The lengths of a request in symbols, in tokens; it generates `ends` tokens. `hit` counts the
-    blocks of its prefix hit."""
+    """The lengths of a symbolic request, in tokens. The request generates `ends` tokens. `hit` is
+    the number of blocks in its prefix hit."""
 
     prompt: Any
     tokens: Any
@@ -147,13 +147,13 @@ def check_fields() -> None:
 
 
 class Several(Request, frozen=True):
-    """A request that stands for several requests in a queue; loops visit it only once."""
+    """A request that represents several requests in a queue; loops visit it only once."""
 
     counts_more: Any = 0
 
 
 def any_request(run: SymbolicRun, name: str, **lengths: Any) -> Request:
-    """Return a request whose other lengths may be any numbers."""
+    """Return a request with the given lengths. Its other lengths may be any numbers."""
     names = ("max_tokens", "output_len", "generated", "prefix_hit", "published", "paused_steps")
     others = {field: run.number(integer(f"{field} of {name}")) for field in names}
     unread: Any = Unread()
@@ -219,7 +219,7 @@ def any_config(run: SymbolicRun, block: Any, limit: Any) -> SymbolicConfig:
 
 
 def any_rest(run: SymbolicRun) -> dict[str, Any]:
-    """Return any values for the fields of a state that hold neither requests nor blocks.
+    """Return arbitrary values for the fields of a state that hold neither requests nor blocks.
 
     Raise UndecidedError as `check_fields` does.
     """
@@ -234,8 +234,8 @@ def any_rest(run: SymbolicRun) -> dict[str, Any]:
 
 
 class Held(SymbolicLength):
-    """The blocks of a request. Only their number is known; `counts` says whether a decode step can
-    find it out."""
+    """The blocks of a request. Only their number is known, and a decode step can read it only if
+    `counts` is set."""
 
     counts = False
 

@@ -79,7 +79,7 @@ class Step:
         self.configuration, self.size = configuration, size
         self.numbers = numbers = Numbers()
         self.more = length(numbers, "more decoding", 0)
-        # This member stands for `more` others as well. It is not the last one, so any number of
+        # This member represents `more` others as well. It is not the last one, so any number of
         # requests may come before the members that follow it.
         self.counted = 1 if size == MANY else None
         self.in_line, self.pool = length(numbers, "waiting", 0), length(numbers, "num_blocks")
@@ -110,8 +110,8 @@ class Step:
         numbers, block = self.numbers, self.configuration.block
         prompt, tokens, ends = (length(numbers, name) for name in ("prompt", "tokens", "ends"))
         hit = numbers.fresh("hit", 0)
-        # The front door accepts a request that is within the limit when alone; its last token is
-        # never a hit.
+        # The check on arrival accepts a request that is within the limit when alone; its last token
+        # is never a hit.
         numbers.facts += [ends <= tokens, prompt + tokens - 1 <= self.limit]
         numbers.facts.append(hit * block < prompt)
         if self.settles and self.size > FEW_PAUSED:
@@ -184,12 +184,12 @@ class Step:
         if self.settles:
             return running[:1] if self.size <= FEW_PAUSED else []
         if self.size == MANY:
-            return running[1:2]  # the one that stands for others
+            return running[1:2]  # the one that represents others
         return running[: 2 if self.size == 2 else 1]
 
     def within(self, run: SymbolicRun, state: State) -> State:
-        """Return the state at any moment of a step: with any numbers of tokens that the requests
-        have computed and generated."""
+        """Return the state at an arbitrary moment of a step: its requests may have computed and
+        generated any numbers of tokens."""
 
         def some(request: Request) -> Request:
             names = [

@@ -90,7 +90,7 @@ class Known(NamedTuple):
     """The bounds known so far, in tokens.
 
     The run in `arrivals` reaches `reached`. While `arrivals` is empty, no run is known, and
-    `reached` is only the start of the search. No run reaches more than `at_most`.
+    `reached` is only the start of the search. No run is expected to reach more than `at_most`.
     """
 
     reached: int
@@ -99,8 +99,8 @@ class Known(NamedTuple):
 
     @property
     def exact(self) -> bool:
-        """Return whether the bounds meet. A run may exceed `at_most`, because an upper bound in
-        whole blocks is only an estimate."""
+        """Return whether the bounds meet. A run may even exceed `at_most`, if that was only
+        estimated from lengths in whole blocks."""
         return self.reached >= self.at_most
 
 
@@ -136,7 +136,7 @@ def safest_refusal(setting: Setting, beyond: int, safe_by: str = "exact") -> Pro
     """Return the problem of finding a refusal that would leave more than `beyond` tokens below the
     limit.
 
-    All requests except the last are accepted and decode. The check `safe_by` returns how much room
+    All requests except the last are accepted and decode. The check `safe_by` decides how much room
     the last one would leave. If the tkv is `stale`, some of the others may have left in the
     preceding decode step.
     """
@@ -204,16 +204,16 @@ def _waste(setting: Setting, beyond: int, *, guess: bool = False) -> Reached:
 
 
 def one_long_prompt(setting: Setting, problem: Problem) -> list[Any]:
-    """Return facts which say that short prompts join early and a long one later. Right after the
-    long one comes a short one, which is refused."""
+    """Return facts that narrow the search: short prompts join early, and a long one later. Right
+    after the long one comes a short one, which is refused."""
     *early, long, last = problem.arrivals
     at_once = [last.prompt <= 2 * setting.block, last.joins == long.joins + 1]
     return at_once + short_and_early(setting, early)
 
 
 def long_and_leaving(setting: Setting, problem: Problem) -> list[Any]:
-    """Return facts which say that a long request leaves in the step before the refusal, and that
-    the others are short."""
+    """Return facts that narrow the search: a long request leaves in the step before the refusal,
+    and the others are short."""
     long, *others = problem.arrivals
     *_, last = others
     facts = [request.prompt + request.max_tokens <= 4 * setting.block for request in others]

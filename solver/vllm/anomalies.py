@@ -32,9 +32,9 @@ class Lengths(NamedTuple):
 def anomaly(knob: Knob) -> ScenarioPair | None:
     """Return the smallest case in which turning `knob` leads to more preemptions instead of fewer.
 
-    Cases are ordered by the total number of tokens, then by the number of requests, then by that of
-    blocks. Return None if there is no case with up to MAX_REQUESTS requests and MAX_TOKENS tokens.
-    All requests arrive at once, a block holds one token, and nothing is cached.
+    Cases are ordered by the total number of tokens, then by the number of requests, then by the
+    number of blocks. Return None if there is no case with up to MAX_REQUESTS requests and
+    MAX_TOKENS tokens. All requests arrive at once, a block holds one token, and nothing is cached.
     """
     for tokens in range(2, MAX_TOKENS + 1):
         for count in range(1, MAX_REQUESTS + 1):

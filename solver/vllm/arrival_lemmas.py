@@ -1,5 +1,5 @@
-"""The beginning of a run, arrivals and aborts between two steps, with a few requests of any length,
-as in `decision_lemmas`, and the blocks that a request gives back."""
+"""Lemmas about the beginning of a run, arrivals, aborts between two steps, and the blocks that a
+request gives back. As in `decision_lemmas`, there are a few requests of any length."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -37,7 +37,8 @@ def gives_back() -> Iterator[Obligation]:
 
 
 class Queued(NamedTuple):
-    """Requests in symbols, the first of which run, and the number that the next one gets."""
+    """Symbolic requests, of which the first ones run, and the arrival number of the next
+    request."""
 
     numbers: Numbers
     settings: Settings
@@ -66,8 +67,8 @@ def arrival_joins_queue(policy: str, running: int, waiting: int, more: int) -> l
     """Claim that a newcomer joins the queue at its end or, under the priority policy, behind all
     requests that are at least as important.
 
-    With `more` set to 1, this is the lemma's guard, a variant that must fail: it claims that the
-    newcomer has one more token to generate.
+    If `more` is 1, claim the guard instead, a variant that must fail: it claims that the newcomer
+    has one more token to generate.
     """
     queued = Queued.make(policy, running, waiting)
     numbers = queued.numbers
@@ -134,8 +135,8 @@ def abort_removes_only(policy: str, running: int, waiting: int, more: int) -> li
     """Claim that an abort of any of the requests, or of an unknown id, changes nothing but the
     request's queue, its blocks and the list of aborts to report.
 
-    With `more` set to 1, this is the lemma's guard, a variant that must fail: it claims that no
-    abort is to be reported afterwards.
+    If `more` is 1, claim the guard instead, a variant that must fail: it claims that no abort is to
+    be reported afterwards.
     """
     queued = Queued.make(policy, running, waiting)
     numbers = queued.numbers
@@ -182,10 +183,10 @@ def abort_removes_only(policy: str, running: int, waiting: int, more: int) -> li
 def blocks_given_back_are_free(held: int, more: int) -> list[Any]:
     """Claim that the pool gains exactly the blocks that only this request holds.
 
-    Any number of its tokens is computed, any number of its blocks can be found, and another request
-    may share its first block. Another free block has the same content, and another one has none.
-    With `more` set to 1, this is the lemma's guard, a variant that must fail: it claims that the
-    request gives back one block more.
+    Any number of the request's tokens is computed, any number of its blocks can be found, and
+    another request may share its first block. One free block has the same content as that block,
+    and another one has none. If `more` is 1, claim the guard instead, a variant that must fail: it
+    claims that the request gives back one block more.
     """
     size, numbers = 4, Numbers()
     settings = Settings(numbers)

@@ -150,8 +150,8 @@ def door_refuses_what_lemmas_assume(block: int, more: int) -> list[Any]:
     """Claim that the check on arrival rejects exactly the requests that exceed the model's length,
     the pool or, without chunking, the budget.
 
-    With `more` set to 1, this is the lemma's guard, a variant that must fail: the claim assumes
-    that the model's length is one token shorter.
+    If `more` is 1, claim the guard instead, a variant that must fail: the claim assumes that the
+    model's length is one token shorter.
     """
     numbers = Numbers()
     settings = Settings(numbers)
@@ -177,8 +177,8 @@ def door_refuses_what_lemmas_assume(block: int, more: int) -> list[Any]:
 
 
 def any_request(run: SymbolicRun, prompt: Any, own: Any) -> Sequence:
-    """Return a waiting request with these tokens, of a prompt and of its own. Its other fields may
-    have any value, as long as they belong to no feature."""
+    """Return a waiting request with a prompt of `prompt` tokens and `own` generated tokens. Its
+    other fields may have any value, as long as they belong to no feature."""
     names = ("max_tokens", "output_len", "priority", "arrival")
     others: Any = {name: run.number(z3.Int(name)) for name in names}
     length: Any = run.number(prompt)
@@ -199,8 +199,8 @@ def admission_decides_as_in_lemmas(block: int, hit: int, idle: int, more: int) -
     blocks free.
 
     The request finds `hit` blocks, of which `idle` are held by no request. Two other free blocks
-    may hold the content of the first one. With `more` set to 1,
-    this is the lemma's guard, a variant that must fail: one more block is reserved.
+    may hold the content of the first one. If `more` is 1, claim the guard instead, a variant that
+    must fail: one more block is reserved.
     """
     numbers = Numbers()
     known, tokens = some(numbers, "known", 1), some(numbers, "tokens", 1)
@@ -296,10 +296,10 @@ def growth_decides_as_in_lemmas(block: int, held: int, more: int) -> list[Any]:
     name="hit_leaves_last_token_{size}",
 )
 def hit_leaves_last_token(block: int, size: int, more: int) -> list[Any]:
-    """Claim that `pool.cached_blocks` leaves the last token uncached even if every block is cached.
+    """Claim that `pool.cached_blocks` never finds the last token, even if every block is cached.
 
-    The prompt has up to `size` blocks plus one token. With `more` set to 1, this is the lemma's
-    guard, a variant that must fail: the hit may include the last token.
+    The prompt has up to `size` blocks plus one token. If `more` is 1, claim the guard instead, a
+    variant that must fail: the hit may include the last token.
     """
 
     class Everything(dict[Any, Any]):
@@ -331,8 +331,8 @@ def hit_looks_up_each_block(block: Any, more: int) -> list[Any]:
     Also claim that each iteration looks up the tokens up to the end of its block, hits that block
     and lets the loop go on.
 
-    Every block is cached. With `more` set to 1, this is the lemma's guard, a variant that must
-    fail: the last block that is visited may not end right before the last token.
+    Every block is cached. If `more` is 1, claim the guard instead, a variant that must fail: the
+    last block that is visited may not end right before the last token.
     """
     numbers = symbols.make_numbers(block)
     prompt, generated = some(numbers, "prompt", 1), some(numbers, "own")
@@ -391,8 +391,8 @@ def code_admits_first_in_line(block: int, waiting: int, reserve: int) -> list[An
     """Claim that a whole decision admits the first in line if no request runs, under both policies.
     The check on arrival has accepted this request. Up to two of its blocks are cached, and free.
 
-    With `reserve` set to 1, this is the lemma's guard, a variant that must fail: the check on
-    arrival assumed one block more than the pool has.
+    If `reserve` is 1, claim the guard instead, a variant that must fail: the check on arrival
+    assumed one block more than the pool has.
     """
     numbers = Numbers()
     request, *others = (Symbolic.make(numbers, n, runs=False) for n in range(waiting))

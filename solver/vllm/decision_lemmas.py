@@ -25,7 +25,7 @@ from ..smt.terms import all_of
 from . import symbols
 from .symbols import Held, Reported, Settings, make_state, some
 
-# In a pool after blocks were freed with other holders than the requests that have blocks.
+# Marks the pool if blocks were freed while other requests than the given holders had blocks.
 WRONGLY_FREED = "wrongly freed"
 PREEMPTION = "vllm.scheduler.preempt"
 STEP = (
@@ -93,12 +93,12 @@ class Symbolic(NamedTuple):
 def make_requests(
     numbers: Numbers, policy: Any, running: int, waiting: int, *later: Any
 ) -> list[Symbolic]:
-    """Return this many running and waiting requests, in the order of their arrival, except that by
-    priority, the running ones may have arrived in any order. The queue is sorted. `later` contains
-    the arrivals of requests that are still to come."""
+    """Return `running` running and `waiting` waiting requests in order of arrival. Under the
+    priority policy, the running ones may have arrived in any order, and the waiting ones are sorted
+    by priority. `later` contains the arrivals of requests that are still to come."""
     requests = [Symbolic.make(numbers, n, runs=n < running) for n in range(running + waiting)]
     arrivals = [*(request.arrival for request in requests), *later]
-    # By priority, the running requests may have been admitted in any order.
+    # Under the priority policy, the running requests may have been admitted in any order.
     in_order = running if policy == "priority" else 0
     numbers.facts += [first < second for first, second in pairwise(arrivals[in_order:])]
     if policy == "priority":
@@ -130,9 +130,9 @@ class Result(NamedTuple):
         turns: for each request, the budget left when its turn comes: the whole budget minus the
             shares given so far and not given back.
         asked_for: the tokens for which each scheduled request got blocks.
-        asks_rightly: whether the pool is always asked about a request of the state, admission is
-            told the request's hit and whether another request runs, and each preemption follows a
-            refusal of blocks.
+        asks_rightly: whether three things hold: the pool is always asked about a request of the
+            state; admission is told the request's hit and whether another request runs; each
+            preemption follows a refusal of blocks.
         gave_up: whether the last request that was preempted had itself found no blocks, so that the
             decision ended.
         uncomputed: the computed, hit and published numbers of each waiting request that holds no
@@ -154,7 +154,7 @@ class Result(NamedTuple):
 
 def run_decision(policy: Any, running: int, waiting: int, whole: Any = None) -> Decided:
     """Run a decision with this many running and waiting requests. If `whole` is given, it is called
-    instead, with a configuration and a state.
+    in place of the decision, with a configuration and a state.
 
     The pool is modelled as the set of requests that have blocks. It may refuse any request that is
     not alone.
@@ -331,8 +331,8 @@ def decision_keeps_first(policy: str, running: int, waiting: int, more: int) -> 
     request runs. A step in which requests run and no token is computed preempts a request and
     admits none.
 
-    With `more` set to 1, this is the lemma's guard, a variant that must fail: if several requests
-    run, the claim forbids every preemption; otherwise, the first request computes two tokens.
+    If `more` is 1, claim the guard instead, a variant that must fail: if several requests run, the
+    claim forbids every preemption; otherwise, the first request computes two tokens.
     """
     decision = run_decision(policy, running, waiting)
     ran = decision.ran
@@ -383,7 +383,7 @@ def decision_keeps_first(policy: str, running: int, waiting: int, more: int) -> 
 
 
 def _waits_anew(plan: Result) -> Any:
-    """Return whether every waiting request, a preempted one as well, has no block, and begins with
+    """Return whether every waiting request, including preempted ones, has no block, and begins with
     its first token."""
     without_blocks = len(plan.uncomputed) == len(plan.waiting)
     return all_of(without_blocks, *(n == 0 for numbers in plan.uncomputed for n in numbers))
@@ -407,8 +407,8 @@ def completion_leaves_next_token(policy: str, running: int, waiting: int, more: 
     computed, keeps the order of the queues, and leaves blocks only to running requests.
 
     Also claim that a request that continues has a token left to compute. The first request may be
-    aborted within the step. With `more` set to 1, this is the lemma's guard, a variant that must
-    fail: it claims two tokens.
+    aborted within the step. If `more` is 1, claim the guard instead, a variant that must fail: it
+    claims two tokens.
     """
 
     def whole(run: SymbolicRun, config: Any, state: Any) -> Any:

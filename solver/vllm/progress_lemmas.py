@@ -12,8 +12,8 @@ The lemmas do not cover requests that can never fit, because accepting these bre
    computes a token.
 4. `no_request_overtakes_running`: no request moves in front of a running one.
 
-That the scheduler decides so is the claim of `decision_keeps_first_...` and
-`code_admits_first_in_line_N` (`code_lemmas`).
+`decision_keeps_first_...` and `code_admits_first_in_line_N` (`code_lemmas`) claim that the
+scheduler decides in this way.
 
 Under FCFS, by 1 and 2, the first running request computes a token in every step until it ends; by
 3, some request runs. So every step computes something as long as any request is unfinished, and by
@@ -71,7 +71,7 @@ def before(first: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
 
 @lemma("Under FCFS, the first of several running requests is never preempted.")
 def first_running_is_never_preempted(block: Any, fewer: int) -> list[Any]:
-    """With `fewer` set to 1, this is the lemma's guard, a variant that must fail: the first may be
+    """Claim the lemma or, if `fewer` is 1, its guard, a variant that must fail: the first may be
     the only running request."""
     numbers = Numbers()
     running = some(numbers, "running", 2 - fewer)
@@ -81,7 +81,7 @@ def first_running_is_never_preempted(block: Any, fewer: int) -> list[Any]:
 
 @lemma("Under the priority policy, exactly one of two running requests is preempted first.")
 def one_of_two_is_preempted_first(block: Any, alike: int) -> list[Any]:
-    """With `alike` set to 1, this is the lemma's guard, a variant that must fail: both may have
+    """Claim the lemma or, if `alike` is 1, its guard, a variant that must fail: both may have
     arrived at the same time."""
     numbers = Numbers()
     first, other = ((z3.Int(f"priority {n}"), some(numbers, f"arrival {n}")) for n in (0, 1))
@@ -104,7 +104,7 @@ def request_with_budget_advances(block: Any, nothing: int) -> list[Any]:
 
 @lemma("If no request runs, the first in line is admitted.")
 def first_in_line_is_admitted_if_none_run(block: Any, reserve: int) -> list[Any]:
-    """With `reserve` set to 1, this is the lemma's guard, a variant that must fail: the watermark
+    """Claim the lemma or, if `reserve` is 1, its guard, a variant that must fail: the watermark
     applies although no request runs."""
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.Bool("whole"))
@@ -125,8 +125,8 @@ def first_in_line_is_admitted_if_none_run(block: Any, reserve: int) -> list[Any]
 
 @lemma("No request moves in front of a running request.")
 def no_request_overtakes_running(block: Any, in_front: int) -> list[Any]:
-    """With `in_front` set to 1, this is the lemma's guard, a variant that must fail: newcomers go
-    to the front of the queue."""
+    """Claim the lemma or, if `in_front` is 1, its guard, a variant that must fail: newcomers go to
+    the front of the queue."""
     numbers = Numbers()
     place, gone, new = (some(numbers, name) for name in ("place", "gone", "new"))
     numbers.facts.append(gone <= place)
@@ -136,8 +136,8 @@ def no_request_overtakes_running(block: Any, in_front: int) -> list[Any]:
 @lemma("A step in which the first request computes lowers every rank behind it.")
 def computing_lowers_every_rank(block: Any, nothing: int) -> list[Any]:
     """Claim that the ranks fall if the first request computes tokens or leaves. After it leaves,
-    the computed tokens of the next request count. With `nothing` set to 1, this is the lemma's
-    guard, a variant that must fail: a step may compute no token."""
+    the computed tokens of the next request count. If `nothing` is 1, claim the guard instead, a
+    variant that must fail: a step may compute no token."""
     numbers = Numbers()
     others, next_computed = some(numbers, "others"), some(numbers, "next")
     longest, computed = some(numbers, "longest", 1), some(numbers, "computed")
@@ -152,7 +152,7 @@ def computing_lowers_every_rank(block: Any, nothing: int) -> list[Any]:
 
 @lemma("Each request before another one adds at most max_model_len to its rank.")
 def each_predecessor_adds_one_length(block: Any, more: int) -> list[Any]:
-    """With `more` set to 1, this is the lemma's guard, a variant that must fail: the added request
+    """Claim the lemma or, if `more` is 1, its guard, a variant that must fail: the added request
     may be a token longer than max_model_len."""
     numbers = Numbers()
     rank_before, bound = some(numbers, "rank"), some(numbers, "bound")
@@ -165,7 +165,7 @@ def each_predecessor_adds_one_length(block: Any, more: int) -> list[Any]:
     "The number of consecutive steps in which no request computes is less than the number of slots."
 )
 def idle_steps_are_fewer_than_slots(block: Any, none_there: int) -> list[Any]:
-    """With `none_there` set to 1, this is the lemma's guard, a variant that must fail: an idle step
+    """Claim the lemma or, if `none_there` is 1, its guard, a variant that must fail: an idle step
     preempts no request."""
     numbers = Numbers()
     slots, running, idle = (some(numbers, n, low) for n, low in (("s", 1), ("r", 1), ("idle", 0)))

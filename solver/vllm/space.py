@@ -55,8 +55,8 @@ def with_loads(
     )
 
 
-# Prompts that share a beginning with the first one (of whole blocks or not), that continue it or
-# its output, or that consist of different tokens.
+# Prompts that share a beginning with the first one, up to a block boundary or not, that continue it
+# or its output, or that consist of different tokens.
 SHARED = tuple(
     (prompt, tokens)
     for prompt in (
@@ -198,7 +198,8 @@ class OpenSequence(OpenFields, model_state.Sequence, frozen=True):
 
 
 class VllmModels(QueueModels):
-    """The models of one revision in one configuration, one for each pool, smallest pool first."""
+    """The models of one revision in one configuration: one model for each pool size, smallest
+    first."""
 
     system = "vllm"
     queues = ("waiting", "running", "parked")

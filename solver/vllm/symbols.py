@@ -38,7 +38,7 @@ class SymbolicRequest(NamedTuple):
 
 
 def block_of(block: int | None) -> Any:
-    """Return the size of a block in tokens: a symbol if `block` is None."""
+    """Return the size of a block in tokens, or a symbol for it if `block` is None."""
     return z3.Int("block") if block is None else block
 
 

@@ -1,4 +1,4 @@
-"""The knowledge of a router that follows the events about the prefix cache.
+"""What the events about the prefix cache tell a router.
 
 Source: release 0.33.0: BlockStored, BlockRemoved, AllBlocksCleared.
 """

@@ -47,7 +47,6 @@ def may_wait(history: VllmRun, request: VllmRequestHistory) -> bool:
 
 
 def _running(history: VllmRun) -> set[str]:
-    """Return the requests that run when the step is decided."""
     last = (history.last.running or ()) if history.last is not None else ()
     return set(last) & (history.live.keys() | history.aborts_inside)
 

@@ -32,8 +32,8 @@ def encodes(config: Config) -> bool:
 
 
 def are_whole(config: Config) -> bool:
-    """Return whether a step that has room for a whole encoder input must compute all of its tokens
-    or none."""
+    """Return whether a step must compute all tokens of an encoder input or none, provided that it
+    has room for all of them."""
     return bool(config.get("disable_chunked_mm_input"))
 
 

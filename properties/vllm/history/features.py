@@ -54,7 +54,8 @@ class VllmFeatures(Features):
     request_history = VllmRequestHistory
 
     def caches_output(self, revision: str) -> bool:
-        """Return True for a release. By the chapter, generated tokens cannot be cached."""
+        """Return True for releases. According to the chunked-prefill chapter, generated tokens
+        cannot be cached."""
         return revision != "documented"
 
     def initial(self) -> VllmState:
@@ -171,8 +172,8 @@ class VllmFeatures(Features):
         return right if request.drafted or right else None
 
     def may_compute_nothing(self, history: RunHistory[Any], step: Step) -> bool:
-        """Return whether a load is in progress or has just failed, every request waits for its
-        grammar, or a session waits for its next input."""
+        """Return whether one of three things holds: a load is in progress or has just failed; every
+        request waits for its grammar; a session waits for its next input."""
         if sessions.are_held(history.config):
             return bool(sessions.awaiting(requests_of(history.live)))
         return loads.under_way(

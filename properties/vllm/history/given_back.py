@@ -31,7 +31,8 @@ def after(history: RunHistory[Any], step: Step, given_back: GivenBack) -> GivenB
     if not gone:
         return kept
     held = held_after(step)
-    # A block that several of them shared becomes free with the last of them, whichever that is.
+    # A block that several requests shared becomes free when the last of them gives it back,
+    # whichever that is.
     holders = Counter(block for table in gone.values() for block in table)
     for name, table in gone.items():
         for place, block in enumerate(table):
@@ -52,7 +53,7 @@ def still_free(
     gone = last.blocks.keys() - step.blocks.keys()
     if not (given_back or gone) or is_unsure(history, step):
         return {}, {}
-    kept = dict(given_back)  # most steps hand out few of many
+    kept = dict(given_back)  # most steps hand out only a few blocks
     for block in kept.keys() & held_after(step):
         del kept[block]
     return kept, {name: last.blocks[name] for name in gone}

@@ -20,7 +20,7 @@ from .run import Returned, of
 
 
 def are_followed(config: Mapping[str, Any]) -> bool:
-    """Return whether a client can tell which blocks can be found, in every group."""
+    """Return whether a client can tell, in every group, which blocks can be found."""
     return (
         groups.are_several(config)
         and caches(config)
@@ -44,7 +44,6 @@ def after(
 
 
 def _given_back(history: RunHistory[Any], step: Step, name: str) -> Iterator[tuple[int, Returned]]:
-    """Yield the blocks that a request had before the step."""
     config, account = history.config, history.requests.get(name)
     tables = kept_in_groups.tables_of(history.last).get(name, ())
     every = kept_in_groups.every_group(config)
@@ -60,10 +59,10 @@ def _given_back(history: RunHistory[Any], step: Step, name: str) -> Iterator[tup
 def _named(
     history: RunHistory[Any], step: Step, request: VllmRequestHistory, group: Group
 ) -> range:
-    """Return the places of those blocks that can certainly be found among the blocks that a request
-    gives back at its end. The group reads these blocks until then. They are whole blocks of the
-    prompt, if the request ended normally. If a load may fail, nothing is certain.
-    """
+    """Return the places in a group's block table whose blocks can certainly be found after the
+    request has given them back. These are whole blocks of the prompt that the group reads until the
+    end of the request. There are none if the request did not end normally, or if a load may
+    fail."""
     reason, config = request.ended or (step.finished or {}).get(request.id), history.config
     if reason not in ("eos", "length") or group.kind == BUFFER or loads.may_fail(request):
         return range(0)

@@ -89,7 +89,7 @@ def keeps_few_blocks(config: Config) -> bool:
 
 
 def first_block_read(config: Config, group: Group, computed: int) -> int:
-    """Return the first block that is read to compute the token after the first `computed` ones."""
+    """Return the first block that is read to compute the next token after `computed` tokens."""
     if group.kind == MAMBA:
         return last_place(config, computed)
     oldest = 0 if group.window is None else computed - (group.window - 1)
@@ -104,8 +104,8 @@ def last_place(config: Config, computed: int) -> int:
 
 
 def states_left(config: Config, start: int, end: int) -> list[tuple[int, int]]:
-    """Return the places of the states that a step leaves if it computes the tokens from `start` to
-    `end`, each with the number of tokens before that state."""
+    """Return the states that a step leaves if it computes the tokens from `start` to `end`: for
+    each state, its place and the number of tokens before it."""
     if not leaves_every_state(config):
         return [(last_place(config, end), end)]
     size = int(config["block_size"])
@@ -127,7 +127,7 @@ def caches_states(config: Config) -> bool:
 
 
 def leaves_every_state(config: Config) -> bool:
-    """Return whether a step leaves a Mamba state at the end of each of its blocks."""
+    """Return whether a step leaves a Mamba state in every block, not only in the last one."""
     return config.get("mamba_cache_mode") == "all"
 
 
@@ -137,15 +137,15 @@ def aligns(config: Config) -> bool:
 
 
 def new_blocks(config: Config, group: Group, places: int, cached: int) -> int:
-    """Return how many blocks a group takes, in addition to `cached` blocks, to fill a table of this
-    many places."""
+    """Return how many blocks a group takes, in addition to `cached` blocks, to fill a table that
+    has `places` entries."""
     if group.kind == MAMBA and not leaves_every_state(config):
         return int(places > cached) + drafts(config)
     return max(places - cached, 0)
 
 
 def at_most(config: Config, group: Group, tokens: int) -> int:
-    """Return the largest number of blocks of a group that a request of this many tokens holds at
+    """Return the largest number of blocks of a group that a request of `tokens` tokens holds at
     once.
 
     With a window, these are the blocks of the window and of the tokens of all steps in flight, and
@@ -166,7 +166,7 @@ def at_most(config: Config, group: Group, tokens: int) -> int:
 
 
 def blocks_of_all(config: Config, tokens: int) -> int:
-    """Return the largest number of blocks that a request of this many tokens holds at once, in all
+    """Return the largest number of blocks that a request of `tokens` tokens holds at once, in all
     groups."""
     first = blocks_for(tokens, int(config["block_size"]))
     return first + sum(at_most(config, group, tokens) for group in further(config))
@@ -183,9 +183,9 @@ def blocks_if_all_kept(config: Config, tokens: int) -> int:
 
 def saved_by_hit(config: Config, held: int, found: int) -> int:
     """Return how many blocks a request need not take from the pool because of its prefix hit. The
-    hit covers at least `found` tokens, and running requests hold the first `held` of these in full
-    attention. In a group with a window, the blocks that the hit does not read are not taken either.
-    """
+    hit covers at least `found` tokens, and running requests hold the first `held` of these tokens
+    in full attention. In a group with a window, the blocks that the hit does not read are not taken
+    either."""
     if hits_inside(config):  # a hit that ends inside a block takes further blocks
         return 0
     windows = [group for group in further(config) if group.window is not None]
@@ -206,7 +206,8 @@ def most_taken(config: Config, blocks: int, requests: int) -> int:
     they take `blocks` blocks in full attention.
 
     If a group's block size or lookahead differs from that of full attention, each request may take
-    more blocks there: those for one more full-attention block of tokens, and one that it has begun.
+    more blocks in that group: as many as the tokens of one full-attention block need, and one that
+    is only partly filled.
     """
     size, most = int(config["block_size"]), 0
     for group in further(config):
@@ -216,8 +217,7 @@ def most_taken(config: Config, blocks: int, requests: int) -> int:
 
 
 def longest_in_pool(config: Config) -> int:
-    """Take the longest request that fits into the pool, and return how many full-attention blocks
-    it holds."""
+    """Return the number of full-attention blocks of the longest request that fits into the pool."""
     size, block = int(config["num_blocks"]), int(config["block_size"])
     fits = (n for n in range(1, size + 1) if blocks_of_all(config, n * block) <= size)
     return max(fits, default=0)

@@ -21,23 +21,23 @@ def depth(config: Config) -> int:
 
 
 def turn(config: Config) -> int:
-    """Return how many steps lie between two decisions that yield a token of the same request, or 0
-    if that is not limited (V1-R50)."""
+    """Return the smallest number of steps between two decisions that yield a token of the same
+    request, or 0 if there is no minimum (V1-R50)."""
     stages = speculation.stages(config)
     ahead = speculation.has_v2_runner(config) and speculation.decides_ahead(config)
     return stages if ahead and stages > 1 else 0
 
 
 def holds_grammars(config: Config) -> bool:
-    """Return whether requests with a grammar must rest, because a mask could otherwise be made
-    while tokens before it are still in flight (V1-R64)."""
+    """Return whether requests with a grammar must sometimes rest, that is, be left out of a step.
+    Otherwise, a mask could be made while tokens before it are still in flight (V1-R64)."""
     several = speculation.decides_ahead(config) and depth(config) > 2
     return can_be(config) and several and not turn(config)
 
 
 def hold_grammars(history: VllmRun) -> None:
-    """Let each request that has both a grammar and a token in flight rest in the coming step,
-    unless the token comes with the oldest decision."""
+    """Make requests rest in the coming step if they have a grammar and a token in flight, unless
+    that token comes with the oldest decision."""
     later = [flight.items() for flight in state_of(history).flights[1:]]
     names = {name for items in later for name, coming in items if coming is not None}
     for request in requests_of(history.live).values():
@@ -56,11 +56,12 @@ def rest(history: VllmRun) -> None:
 
 
 def is_decided(history: VllmRun, ended: int) -> bool:
-    """Return whether the engine core asks the scheduler for a decision in the step, before which
-    `ended` requests have ended.
+    """Return whether the engine core asks the scheduler for a decision in the step. `ended` is the
+    number of requests that have ended before the step.
 
-    While all is paused, it asks only if a request has ended since the last decision, because the
-    worker must be told. While new requests are paused, it also asks if a request is running.
+    While everything is paused, it asks only if a request has ended since the last decision, because
+    the worker must be told. While only new requests are paused, it also asks if a request is
+    running.
 
     Source: release 0.33.0: EngineCore.step_with_batch_queue, Scheduler.has_requests.
     """
@@ -73,8 +74,8 @@ def is_decided(history: VllmRun, ended: int) -> bool:
 def completes(history: VllmRun, step: Step) -> Collection[str]:
     """Return the requests whose decision completes in this step.
 
-    This is the step's own decision or, if several are in flight, the oldest one, provided that the
-    worker reports.
+    The decision that completes is the step's own or, if several are in flight, the oldest one. In
+    the second case, none completes unless the worker reports.
     """
     if history.features.depth(history.config) == 1:
         return step.scheduled
@@ -85,8 +86,8 @@ def completes(history: VllmRun, step: Step) -> Collection[str]:
 
 
 def record_decision(history: VllmRun, step: Step) -> Mapping[str, Coming]:
-    """Record that the decision of a step is in flight, with its tokens. Return the tokens of the
-    decision that completes, by request.
+    """Record that the decision of a step is in flight, with its tokens. Return, for each request,
+    the token of the decision that completes.
 
     If decisions are made ahead, new drafts are proposed with each decision.
     """

@@ -1,12 +1,12 @@
 """The full blocks that are still in the pool, in every group of the KV cache.
 
-Those of generated tokens count if no decision is in flight and there are no drafts.
+Blocks of generated tokens count only if no decision is in flight and there are no drafts.
 
 A block keeps its content until it is handed out again. A client sees this, because the block then
-appears in a block table without being a hit. A request may receive blocks that the step does not
-show. Then only blocks that requests hold both before and after the step are certain to be intact.
-Once one copy of some content has been handed out, the remaining copies do not count, because the
-index may have listed only the copy that is gone.
+appears in a block table without being a hit. If a request may have received blocks that the step
+does not show, only blocks that requests hold both before and after the step are certain to be
+intact. Once one copy of some content has been handed out, the remaining copies do not count,
+because the index may have listed only the copy that is gone.
 
 Source: release 0.33.0: HybridKVCacheCoordinator, BlockPool.
 """
@@ -29,8 +29,7 @@ Tables: TypeAlias = Mapping[str, tuple[tuple[int, ...], ...]]
 
 
 def are_followed(config: Mapping[str, Any]) -> bool:
-    """Return whether a client can tell which blocks of several groups are still in the pool. The
-    cache itself may find only those of full attention."""
+    """Return whether a client can tell which blocks of several groups are still in the pool."""
     return (
         groups.are_several(config)
         and caches(config)
@@ -45,7 +44,7 @@ def every_group(config: Mapping[str, Any]) -> list[Group]:
 
 
 def tables_of(step: Step | None) -> Tables:
-    """Map each request that a step shows to its block table in each group."""
+    """Return the block tables of each request that a step shows, one table for each group."""
     if step is None:
         return {}
     further = step.group_blocks or {}
@@ -55,7 +54,7 @@ def tables_of(step: Step | None) -> Tables:
 
 
 def handed_out(history: RunHistory[Any], step: Step) -> Iterator[tuple[str, set[int]]]:
-    """Yield each request with the blocks that it received in this step, without hits."""
+    """Yield each request with the blocks that it received in this step, except those of its hit."""
     before, config = tables_of(history.last), history.config
     for name, tables in tables_of(step).items():
         request, known = history.live.get(name), before.get(name, ())
@@ -113,7 +112,7 @@ def _certain(history: RunHistory[Any], step: Step) -> Set[int]:
 
 
 def _held_until_end(history: RunHistory[Any], step: Step) -> Iterator[Set[int]]:
-    """Yield the blocks of each request that has left in the step, without those that slid out of a
+    """Yield the blocks of each request that has left in the step, except those that slid out of a
     window before. No other request can have received them before it left."""
     for name, tables in tables_of(history.last).items():
         request, stays = history.live.get(name), name in (step.blocks or {})
@@ -132,8 +131,8 @@ def after(history: RunHistory[Any], step: Step, kept: Kept) -> Kept:
 
 
 def keep_output(history: RunHistory[Any]) -> bool:
-    """Return whether blocks of generated tokens are certain to be found. In flight, such a token is
-    not known yet, and a draft may be wrong."""
+    """Return whether blocks of generated tokens are certain to be found. A token in flight is not
+    known yet, and a draft may be wrong."""
     config, features = history.config, history.features
     plain = features.depth(config) == 1 and not speculation.drafts(config)
     return plain and not groups.has_mamba(config) and features.caches_output(history.revision)
@@ -160,7 +159,6 @@ def _filled(history: RunHistory[Any], step: Step) -> Iterator[tuple[int, tuple[i
 
 
 def _places(config: Mapping[str, Any], group: Group, start: int, end: int) -> list[int]:
-    """Return the places of the blocks that the tokens from `start` to `end` fill."""
     if group.kind != MAMBA:
         return [*range(start // group.size, group.full_blocks(end))]
     if speculation.drafts(config):

@@ -87,8 +87,8 @@ def is_new(config: Mapping[str, Any], request: VllmRequestHistory) -> bool:
 
 def take_unseen(history: VllmRun, step: Step) -> bool:
     """Return whether a request may have received blocks in this step without the step showing them.
-    This is possible if the request left in this very step, after its load had begun, or after it
-    had started again following a failed load."""
+    This is possible if the request left in this step, and either its load had begun, or it had
+    started again after a failed load."""
     if not are_made(history.config):
         return False
     errors = {name for name, reason in (step.finished or {}).items() if reason == "error"}
@@ -117,8 +117,8 @@ def tokens_loaded(config: Mapping[str, Any], request: VllmRequestHistory) -> int
 
 
 def begin(request: VllmRequestHistory, step: Step, block: int) -> None:
-    """Record that a request starts after its load has finished. After a failed load, it is unknown
-    which blocks the request keeps until a step shows them."""
+    """Record that a request starts after its load has finished. After a failed load, the blocks
+    that the request keeps are unknown until a step shows them."""
     request.tokens_loading = 0
     if request.load_fails_at is not None:
         request.slots = len((step.blocks or {}).get(request.id, ())) * block
@@ -142,7 +142,8 @@ def has_failed(request: VllmRequestHistory) -> bool:
 
 
 def end_on_failure(config: Mapping[str, Any]) -> bool:
-    """Return whether requests whose load fails end, instead of computing the tokens themselves."""
+    """Return whether a failed load ends its request. If not, the request computes the tokens
+    itself."""
     return config.get("kv_load_failure_policy") == "fail"
 
 
@@ -166,7 +167,7 @@ def place_unknown(request: VllmRequestHistory) -> bool:
 
 def note_end(request: VllmRequestHistory) -> None:
     """Record that a request has ended. If its blocks are sent, sending begins in the next step.
-    What it was still loading is never found."""
+    Tokens that it was still loading are never found in the cache."""
     if loading(request):
         request.tokens_loading = 0
     if may_be_loaded_unseen(request):

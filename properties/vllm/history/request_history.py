@@ -40,11 +40,11 @@ class VllmRequestHistory(RequestHistory):
             cache.
         blocked: for how many steps, including the coming one, it cannot run because its grammar is
             not compiled, its next input has not come, or the tool of its session is running.
-        arrived_blocked: whether it has a grammar, for which it had to wait. Each turn of a
-            session may have its own grammar.
-        grammar_begins, grammar_ends, grammar_drafts: after how many tokens of reasoning the grammar
-            begins, after how many tokens it has ended, and how many drafts fit it, for each number
-            of known tokens, repeated as needed.
+        arrived_blocked: whether it has a grammar, for which it had to wait. Each turn of a session
+            may have its own grammar.
+        grammar_begins, grammar_ends: the number of tokens of reasoning after which the grammar
+            begins, and the number of tokens after which it has ended. `grammar_drafts`: for each
+            number of known tokens, how many drafts fit the grammar; the list is repeated as needed.
         invalid: whether its grammar never compiles.
         turns: the turns of its session that have not begun.
         between_turns: whether it has not been scheduled since a turn ended; then `tokens_loading`
@@ -131,7 +131,7 @@ class VllmRequestHistory(RequestHistory):
 
     @property
     def num_tokens(self) -> int:
-        """Return the number of tokens known so far: prompt, output, and those in flight with their
+        """Return the number of tokens known so far: prompt, output, and tokens in flight with their
         drafts."""
         return self.prompt + self.emitted + self.tokens_in_flight + self.drafts_in_flight
 

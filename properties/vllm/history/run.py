@@ -20,8 +20,8 @@ class Coming(NamedTuple):
     """A token that a decision in flight will emit.
 
     Attributes:
-        drafts: the number of tokens computed beyond the known ones, which includes the padding of a
-            joining request in some releases.
+        drafts: the number of tokens computed beyond the known ones. In some releases, this includes
+            the padding of a joining request.
         proposed: how many of these tokens the drafter had proposed.
         computed: how many tokens of the request are computed with the decision.
         requests: how many requests the decision contains.
@@ -79,19 +79,19 @@ class VllmState(NamedTuple):
         outputs: encoder outputs that the worker has, with their tokens.
         groups: the content of the blocks in the groups of the KV cache after the first.
         was_reset: whether the prefix cache was reset in this run.
-        worker: what the worker holds, if the target shows what it is sent.
+        worker: what the worker holds, if the target shows the messages to the worker.
         unfilled: for each block whose synchronous load has failed, how many of its tokens have been
             computed since.
         cadence: which steps hold prefills back.
         routing: what is in the prefix cache, and what routers know of it.
         kept: with several groups of the KV cache, the blocks that are still in the pool.
-        given_back: the blocks of full attention that requests have given back and that are still
-            in the pool.
+        given_back: the blocks of full attention that requests have given back and that are still in
+            the pool.
         returned: such blocks of every group, if there are several groups.
         proposed: the requests of the last message to the worker, if it shows drafts.
         ended: how many requests had ended before the last step, if running requests must rest.
-        hits_count_with: the chunks of a prompt, the first or the last, with which a simulator's
-            prompt throughput may count its hit.
+        hits_count_with: with which chunk of a prompt, the first or the last, a simulator may count
+            the prompt's hit in its prompt throughput.
     """
 
     flights: tuple[Flight, ...] = ()

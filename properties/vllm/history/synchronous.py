@@ -44,8 +44,8 @@ def loaded_now(history: VllmRun, step: Step, request: VllmRequestHistory) -> int
 
 
 def loads_blindly(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether a request loads in this step without showing a prefix hit that includes the
-    loaded tokens."""
+    """Return whether a request loads in this step although there is no prefix cache, so that no
+    prefix hit shows the loaded tokens."""
     if request.started or request.id not in step.scheduled or not request.external:
         return False
     if not loads.are_synchronous(history.config) or caches(history.config):
@@ -54,8 +54,8 @@ def loads_blindly(history: VllmRun, step: Step, request: VllmRequestHistory) -> 
 
 
 def loads_surely(history: VllmRun, step: Step, request: VllmRequestHistory) -> int | None:
-    """Return how many tokens a request loads in this step if its hit is not shown. Return None if
-    it may have found more of them in the cache."""
+    """Return how many tokens a request loads in this step, without using its hit. Return None if
+    the request loads nothing, or may have found more tokens in the cache."""
     tokens = loads.offered(history.config, request)
     begins = request.parked_since in (None, history.step) and not request.started
     if not tokens or not begins or request.id not in step.scheduled:
@@ -70,8 +70,8 @@ def loads_surely(history: VllmRun, step: Step, request: VllmRequestHistory) -> i
 
 
 def failing_loads(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the requests of this step whose load fails, unless they find all tokens in the
-    cache."""
+    """Return the requests of this step whose load fails, or would fail if the cache did not have
+    all of their tokens."""
     config = history.config
     return [
         request

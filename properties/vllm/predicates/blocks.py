@@ -192,8 +192,8 @@ def _shared_with_running(history: VllmRun, step: Step) -> dict[str, int]:
 
 
 def _looking_up(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the starting requests, unless the configuration has more than one KV group. Those
-    whose tokens a connector has loaded, and sessions between two turns, are left out."""
+    """Return the starting requests, unless the configuration has more than one KV group. Leave out
+    sessions between two turns, and requests whose tokens a connector has loaded."""
     if groups.further(history.config):
         return []  # V1-R93
     return [request for request in admitted(history, step) if not request.tokens_loading]

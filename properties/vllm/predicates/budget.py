@@ -218,8 +218,8 @@ def some_catch_up(history: VllmRun, step: Step) -> bool:
 
 
 def stops_at_input(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether a scheduled request stops because of an encoder input without output: right
-    before the input, or earlier by the tokens that its drafter reads ahead."""
+    """Return whether a scheduled request stops because the output of an encoder input is missing.
+    It stops right before the input or, if its drafter reads ahead, that many tokens earlier."""
     reached = computed_after(history, step, request)
     stops = (reached, reached + stops_ahead(history))
     inputs = [image for image in request.inputs if image.start in stops]
@@ -261,10 +261,10 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
             least = aligned_tokens(history, step, request, least)
         if left is not None and name in wanted and tokens != least and not stops:
             most = min(left, limit, remaining)
-            whole = "" if least == most else f", of which {least} end at a block boundary"
+            whole = "" if least == most else "; the chunk must end at a block boundary"
             return (
-                f"{name} computes {tokens} tokens; it needs {left}, at most {limit} a request, "
-                f"{remaining} left of the budget: min is {most}{whole}"
+                f"{name} computes {tokens} tokens, but should compute {least}: it needs {left}, "
+                f"may compute {limit}, and {remaining} tokens of the budget are left{whole}"
             )
         remaining -= tokens
     return None
@@ -302,7 +302,7 @@ def _share_lost(history: VllmRun, step: Step, who: list[VllmRequestHistory]) -> 
         back = 0 if not took or _came_back_before(history, step, request, tokens) else shares
         if remaining > back and not stops_at_input(history, step, request):
             return (
-                f"{name} computes {tokens} tokens; it needs {left}, at most {limit} a request; "
+                f"{name} computes {tokens} tokens; it needs {left}, may compute {limit}, and "
                 f"{remaining} tokens of the budget are left, of which at most {back} were "
                 "returned by preempted requests"
             )

@@ -50,7 +50,8 @@ def hit_from_before_reset(history: VllmRun, step: Step) -> str | None:
 def _since(
     history: VllmRun, step: Step, request: VllmRequestHistory, other: VllmRequestHistory
 ) -> int:
-    """Return how many leading tokens of a request another one has computed since the reset."""
+    """Return how many leading tokens of `request` the `other` request has computed since the
+    reset."""
     computed = other.since_reset
     if other is not request and other.id in step.scheduled and other.ended is None:
         hit = 0 if other.started else history.hit_now(step, other)

@@ -2,6 +2,9 @@
 
 The client's history tells which requests ran before the step, and how many tokens they still had to
 compute. The step shows which of them were scheduled.
+
+While a request waits for something other than blocks, such as its grammar, it is *set aside*: other
+requests may overtake it, and preempted requests are put behind it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -44,8 +47,8 @@ def ran_before(history: VllmRun) -> list[VllmRequestHistory]:
 
 @once
 def waited_before(history: VllmRun) -> list[VllmRequestHistory]:
-    """Return all other unfinished requests in the order in which they are considered, parked ones
-    first.
+    """Return the unfinished requests that did not run, in the order in which they are considered,
+    parked ones first.
 
     In three cases, the order is taken from the target, because it cannot be computed: with
     sessions; with more than two decisions in flight, because preempted requests are then set aside
@@ -148,7 +151,6 @@ def _set_aside(history: VllmRun) -> bool:
 
 
 def _order_is_shown(history: VllmRun) -> bool:
-    """Return whether only the target can show the order of preempted requests."""
     grammars = blocked.can_be(history.config) and history.config["policy"] != "priority"
     return bool(grammars) or _set_aside(history)
 
@@ -212,9 +214,10 @@ def surely_in_front(
     documents are read. They may exist even if the order of the whole queue is unknown
     (`order_is_known`).
 
-    Under the priority policy, two conditions must hold for such a request. It is more important, or
-    equally important and earlier. And it was preempted, or arrived earlier. If this request itself
-    was preempted, nothing is yielded, because the documents can be read in different ways.
+    Under the priority policy, two conditions must hold for such a request. First, it is more
+    important, or equally important and earlier. Second, it was preempted, or arrived earlier. If
+    this request itself was preempted, nothing is yielded, because the documents can be read in
+    different ways.
     """
     by_priority = history.config.get("policy") == "priority" and not request.preemptions
     if not by_priority or loads.are_made(history.config) or was_set_aside(history, request):
@@ -343,9 +346,9 @@ def input_missing(history: VllmRun, step: Step, request: VllmRequestHistory, tok
 
 
 def stops_ahead(history: VllmRun) -> int:
-    """Return how many tokens before an encoder input without output a request may stop: as many
-    tokens as its drafter reads ahead. Since 0.33.0, the request stops right before the input,
-    unless inputs must be computed in one step."""
+    """Return how many tokens before an encoder input a request may stop if the input has no output:
+    as many tokens as its drafter reads ahead. Since 0.33.0, the request stops right before the
+    input, unless inputs must be computed in one step."""
     before_it = history.revision in since("0.33") and not encoder.are_whole(history.config)
     return 0 if before_it else speculation.read_ahead(history.config)
 
@@ -366,10 +369,10 @@ def encoder_takes(history: VllmRun, step: Step, image: encoder.Input) -> bool:
     """Return whether the encoder certainly has budget and room for one more input in this step,
     whatever the order of the inputs.
 
-    The outputs for the inputs of requests that are running now, or were running when the step was
-    decided, count as needed, unless all tokens of the input are computed. With decisions in flight
-    or drafts, these count too. The result is False if the work of the encoder is not shown, or if
-    the step has no room for all tokens of an input.
+    The output of an input counts as needed if its request is running now, or was running when the
+    step was decided. It no longer counts once all tokens of the input are computed, unless there
+    are drafts or several decisions may be in flight. The result is False if the work of the encoder
+    is not shown, or if the step has no room for all tokens of an input.
     """
     if step.encoder_inputs is None or step.encoder_dropped is None:
         return False

@@ -1,5 +1,5 @@
-"""Encoder inputs: they are computed within the budget and the room of the cache, only once, and in
-time.
+"""Encoder inputs. They are computed only once and in time, within the encoder's budget, and their
+outputs fit into the cache.
 
 Source: release 0.33.0, Scheduler._try_schedule_encoder_inputs, EncoderCacheManager, and the model
 runner, which fails with "Encoder cache miss".
@@ -145,7 +145,8 @@ def dropped_needlessly(history: VllmRun, step: Step) -> str | None:
     dropped = {name: sizes[name] for name in step.encoder_dropped or () if name in sizes}
     tokens = sum(outputs_after(history, step).values())
     room = history.config["encoder_cache_size"]
-    # Which output was dropped last is unknown. Until then, there must have been too little room.
+    # It is unknown which output was dropped last. Until that one was dropped, there must have been
+    # too little room.
     if not dropped or tokens + max(dropped.values()) > room:
         return None
     return (

@@ -1,4 +1,4 @@
-"""The order in which the blocks that a request has given back are handed out.
+"""The order of eviction among the blocks that a request has given back.
 
 Source: release 0.33.0: KVCacheManager.free, its docstring.
 """
@@ -39,8 +39,8 @@ def block_is_evicted(history: VllmRun, step: Step) -> bool:
 
 @once
 def _taken(history: VllmRun, step: Step) -> list[int]:
-    """Return the blocks that requests had given back and that this step hands out, without hits.
-    Those of a request whose hit is unknown are left out."""
+    """Return the blocks that requests had given back and that this step hands out, except those of
+    a prefix hit. Leave out requests whose hit is unknown."""
     known = state_of(history).given_back
     if not known or step.blocks is None or given_back.is_unsure(history, step):
         return []

@@ -1,5 +1,4 @@
-"""The order in which the blocks that a request has given back in several groups of the KV cache are
-handed out.
+"""The order of eviction among the blocks that a request has given back in several KV groups.
 
 Source: release 0.33.0: KVCacheCoordinator.free, BlockPool.free_blocks.
 """
@@ -32,14 +31,15 @@ def later_group_is_evicted_first(history: VllmRun, step: Step) -> str | None:
 
 
 def later_group_is_evicted(history: VllmRun, step: Step) -> bool:
-    """Return whether the step hands out a block of a later group that could be found."""
+    """Return whether the step hands out a block that could be found, from a group after the
+    first."""
     return bool(_taken(history, step))
 
 
 @once
 def _taken(history: VllmRun, step: Step) -> list[int]:
-    """Return the blocks of groups after the first that could be found and that this step hands
-    out. Leave out those of a request whose hit is unknown."""
+    """Return the blocks of groups after the first that could be found and that this step hands out.
+    Leave out requests whose hit is unknown."""
     known = state_of(history).returned
     if not known or step.blocks is None or given_back.is_unsure(history, step):
         return []

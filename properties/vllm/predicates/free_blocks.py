@@ -28,9 +28,9 @@ def _ended_give_back(history: VllmRun, step: Step) -> bool:
 
 
 def least_free(history: VllmRun, step: Step) -> int | None:
-    """Return a lower bound on the number of free blocks when the step had been decided; None if
-    unknown. Requests that left in the step may have given back two kinds of blocks: those that they
-    held before the step, and those that they took in it."""
+    """Return a lower bound on the number of free blocks right after the step was decided, or None
+    if it is unknown. Requests that left in the step may have given back two kinds of blocks: those
+    that they held before the step, and those that they took in it."""
     if step.free_blocks is None or free_unchanged(history, step):
         return step.free_blocks
     config, last = history.config, history.last

@@ -50,7 +50,8 @@ def _look_ahead(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def verified_wrongly(history: VllmRun, step: Step) -> str | None:
-    """A request emits its drafts before the first wrong one, and one more token (V1CP-R35)."""
+    """A request emits the drafts that precede its first wrong draft, and one more token
+    (V1CP-R35)."""
     for request, drafts in _verified(history, step):
         tokens = (step.emitted or {}).get(request.id)
         if not tokens or request.id in history.aborts_inside or not request.accepted:
@@ -142,7 +143,7 @@ def out_of_its_turn(history: VllmRun, step: Step) -> str | None:
             since = turn - request.rests
             return (
                 f"{request.id} is scheduled {since} steps after the decision that yields its last "
-                f"token; in a pipeline of {turn} stages, that takes {turn} steps"
+                f"token; in a pipeline of {turn} stages, it must wait for {turn} steps"
             )
     return None
 

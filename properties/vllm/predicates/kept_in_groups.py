@@ -104,8 +104,8 @@ def a_state_is_missing(history: VllmRun, step: Step) -> bool:
 @once
 def _junctions(history: VllmRun, step: Step) -> list[tuple[VllmRequestHistory, int, int]]:
     """Return the starting requests for which full attention has cached more tokens than the hit
-    covers, each with both numbers. Leave out requests for which full attention may have cached even
-    more than the client knows."""
+    covers, each with the length of its hit and the number of cached tokens. Leave out requests for
+    which full attention may have cached even more than the client knows."""
     kept, known = state_of(history).kept, []
     [attention, *_] = kept_in_groups.every_group(history.config)
     for request in not_loaded(history, step) if kept else ():

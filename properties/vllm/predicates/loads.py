@@ -31,7 +31,7 @@ from .preemption import keeps_blocks, taken_without_need
 
 def runs_too_early(history: VllmRun, step: Step, *, until_next: bool = True) -> str | None:
     """Until its load has finished, a parked request keeps its blocks and is not scheduled. With
-    `until_next`, this lasts until the decision after that. If it was aborted, its blocks become
+    `until_next`, this lasts until the next decision. If the request was aborted, its blocks become
     free when the load finishes, and not earlier (V1-R20, GEN-R16)."""
     now, before = step.blocks or {}, (history.last.blocks if history.last else None) or {}
     for request in history.requests.values():
@@ -46,8 +46,8 @@ def runs_too_early(history: VllmRun, step: Step, *, until_next: bool = True) -> 
         if before.get(request.id) and now.get(request.id) != before[request.id]:
             held = len(now.get(request.id, ()))
             return (
-                f"{request.id} held {len(before[request.id])} blocks, still being loaded for "
-                f"{request.load_left} more steps, but now holds {held} or different ones"
+                f"{request.id} held {len(before[request.id])} blocks, which are loaded for "
+                f"{request.load_left} more steps, but they have changed: it now holds {held}"
             )
     for name in now:
         ended = history.requests.get(name)
@@ -97,8 +97,8 @@ def takes_what_others_need(history: VllmRun, step: Step) -> str | None:
 def surely_tried_before(
     history: VllmRun, request: VllmRequestHistory, other: VllmRequestHistory
 ) -> bool:
-    """Return whether the scheduler considers a waiting request before another one, which has never
-    been scheduled."""
+    """Return whether the scheduler considers a waiting request before `other`, which has never been
+    scheduled."""
     first_come = history.config["policy"] != "priority"
     parked = (history.last.parked if history.last else None) or ()
     if first_come and request.id in parked:
@@ -110,8 +110,9 @@ def surely_tried_before(
 
 
 def perhaps_taken_since(history: VllmRun, step: Step, before: set[str]) -> int:
-    """Return the most blocks that requests may have received after the last load of the step began.
-    `before` has the running requests, and those that were surely admitted earlier."""
+    """Return the largest number of blocks that requests may have received after the last load of
+    the step began. `before` contains the running requests, and those that were surely admitted
+    earlier."""
     shown, earlier = held_after(history, step), tables_before(history)
     parked = {*before, *(step.parked or ())}
     taken = {
@@ -124,8 +125,8 @@ def perhaps_taken_since(history: VllmRun, step: Step, before: set[str]) -> int:
 
 
 def given_back_since(history: VllmRun, step: Step) -> int:
-    """Return the fewest blocks that became free only after the decision, because a request left in
-    this step, or its blocks had been sent or loaded."""
+    """Return how many blocks became free only after the decision, because a request left in this
+    step, or because its blocks had been sent or loaded. The result is a lower bound."""
     if groups.further(history.config):
         return 0  # a window may have given them back earlier
     now, earlier = held_after(history, step), tables_before(history)
@@ -251,9 +252,9 @@ def freed_while_sent(history: VllmRun, step: Step) -> str | None:
         ):
             use = "sent or loaded" if request.ended == "aborted" else "sent"
             return (
-                f"{request.id} held {len(before[request.id])} blocks, still being {use} for "
-                f"{request.load_left} more steps, but now holds {len(now.get(request.id, ()))} or "
-                "different ones"
+                f"{request.id} held {len(before[request.id])} blocks, which are {use} for "
+                f"{request.load_left} more steps, but they have changed: it now holds "
+                f"{len(now.get(request.id, ()))}"
             )
         late = history.step > (request.ended_at or 0) + decisions_still_to_come(history)
         if request.id in now and not request.load_left and late:

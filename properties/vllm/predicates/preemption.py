@@ -53,7 +53,8 @@ def _admitted_before(
 
 
 def _admission(request: VllmRequestHistory) -> tuple[int, int]:
-    """Return the step in which a request was admitted, and its place among those scheduled."""
+    """Return the step in which a request was admitted, and its place among the requests scheduled
+    in that step."""
     return request.began, request.began_at
 
 

@@ -211,7 +211,7 @@ def needless_wait(history: VllmRun, step: Step) -> str | None:
 
 
 def _could_go(history: VllmRun, step: Step) -> VllmRequestHistory | None:
-    """Return a waiting request, if this step should have admitted one."""
+    """Return a waiting request that this step should have admitted, or None if there is none."""
     line = may_be_admitted(history, step)
     first = next(line, None)
     if first is None or step.preempted or cadence.holds(history) is not False:  # V1-R97
@@ -317,7 +317,6 @@ def _may_be_deferred(history: VllmRun, request: VllmRequestHistory) -> bool:
 
 
 def _a_load_may_fail(history: VllmRun) -> bool:
-    """Return whether a parked request may give blocks back in this step because its load fails."""
     parked = (history.last.parked or ()) if history.last is not None else ()
     if not parked or not loads.are_made(history.config):
         return False

@@ -39,7 +39,7 @@ def continues_wrongly(history: VllmRun, step: Step) -> str | None:
         last = request.prompt + request.emitted + (step.emitted or {})[request.id] - 1
         shown = (step.computed or {}).get(request.id, last)
         if shown != last:
-            return f"{request.id} ends a turn with {shown} computed tokens; {last} are kept"
+            return f"{request.id} ends a turn with {shown} computed tokens; it must keep {last}"
     for request in between_turns(history, step):
         computed = (step.computed or {}).get(request.id)
         if computed is not None or step.computed is not None:

@@ -153,7 +153,6 @@ def ended_request_is_dropped(history: VllmRun, step: Step) -> bool:
 
 
 def _ended(history: VllmRun, step: Step) -> Iterator[str]:
-    """Yield the requests that the worker has and that ended before the step."""
     if not step.scheduled or state_of(history).worker.keys() <= history.live.keys():
         return
     ends = step.finished or {}
@@ -231,7 +230,8 @@ def placeholder_stays(history: VllmRun, step: Step) -> str | None:
 
 def _with_drafts(history: VllmRun) -> Collection[str]:
     """Return the requests whose drafts the worker has. The first model runner has only those of the
-    last decision. Since 0.25.0, it treats a placeholder that it cannot replace as a wrong draft."""
+    last decision. Since 0.25.0, the worker treats a placeholder that it cannot replace as a wrong
+    draft."""
     if in_flight.loses_drafts(history):
         return state_of(history).proposed
     return state_of(history).worker.keys()

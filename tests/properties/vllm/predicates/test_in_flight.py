@@ -62,7 +62,7 @@ def test_a_request_decodes_once_for_each_stage_of_a_pipeline(rests, breaks):
     reported = in_flight.out_of_its_turn(history, ran({"a": 1}, "a"))
     assert reported == (
         f"a is scheduled {3 - rests} steps after the decision that yields its last token; in a "
-        "pipeline of 3 stages, that takes 3 steps"
+        "pipeline of 3 stages, it must wait for 3 steps"
         if breaks
         else None
     )

@@ -51,9 +51,8 @@ def test_a_request_runs_after_its_load_has_landed():
 def test_it_holds_its_blocks_meanwhile():
     history = before(parked())
     message = loads.runs_too_early(history, after(blocks={"a": (1,)}))
-    assert (
-        message
-        == "a held 2 blocks, still being loaded for 2 more steps, but now holds 1 or different ones"
+    assert message == (
+        "a held 2 blocks, which are loaded for 2 more steps, but they have changed: it now holds 1"
     )
     assert loads.runs_too_early(history, after(blocks={"a": (1, 3)})) is not None
     assert loads.runs_too_early(history, after(blocks={})) is not None

@@ -189,15 +189,15 @@ def test_newcomers_take_what_is_left():
     assert budget.waiting_clamp(history, ran({"a": 1, "b": 9})) is None
     reported = budget.waiting_clamp(history, ran({"a": 1, "b": 5}))
     assert reported is not None
-    assert "9 left of the budget: min is 9" in reported
+    assert "should compute 9: it needs 20, may compute 10, and 9 tokens of the budget" in reported
 
 
 def test_the_message_says_how_much_ends_at_a_block_boundary():
     groups = [{"kind": "full"}, {"kind": "mamba"}]
     history = book(request("a", 6, 6, 1), request("b", 20), running="a", kv_groups=groups)
     assert budget.waiting_clamp(history, ran({"a": 1, "b": 9})) == (
-        "b computes 9 tokens; it needs 20, at most 10 a request, 9 left of the budget: min is 9, "
-        "of which 8 end at a block boundary"
+        "b computes 9 tokens, but should compute 8: it needs 20, may compute 10, and 9 tokens of "
+        "the budget are left; the chunk must end at a block boundary"
     )
 
 
