@@ -199,15 +199,13 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
     names = {request.id for request in who}
     for request in scheduled(history, step):
         missing, tokens = behind(history, step, request), step.scheduled[request.id]
-        if (
-            missing is not None
-            and request.id in names
-            and tokens != (min(missing, limit, remaining) or 1)
-        ):
-            return (
-                f"{request.id} computes {tokens} tokens; it needs {missing}, at most {limit} a "
-                f"request, {remaining} left of the budget"
-            )
+        if missing is not None and request.id in names:
+            due = min(missing, limit, remaining) or 1
+            if tokens != due:
+                return (
+                    f"{request.id} computes {tokens} tokens, but should compute {due}: it needs "
+                    f"{missing}, may compute {limit}, and {remaining} tokens of the budget are left"
+                )
         remaining -= tokens
     return None
 

@@ -190,7 +190,8 @@ def test_what_is_cached_is_not_computed_again():
     history = book(request("a"))
     assert budget.start_wrong(history, ran({"a": 2}, "a", prefix_hit={"a": 4})) is None
     assert budget.start_wrong(history, ran({"a": 6}, "a", prefix_hit={"a": 4})) == (
-        "a computes 6 tokens; it needs 2, at most 10 a request, 10 left of the budget"
+        "a computes 6 tokens, but should compute 2: it needs 2, may compute 10, and 10 tokens of "
+        "the budget are left"
     )
     assert budget.start_is_cut_or_cached(history, ran({"a": 2}, "a", prefix_hit={"a": 4}))
 
