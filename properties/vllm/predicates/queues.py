@@ -95,8 +95,18 @@ def every_active_slot_taken(history: VllmRun, step: Step) -> bool:
 
 
 def out_of_order(history: VllmRun, step: Step) -> str | None:
-    """Running requests come first, then admitted ones, each in their own order (V1-R01)."""
-    old = [request.id for request in ran_before(history) if request.id in step.scheduled]
+    """Running requests come first, then admitted ones, each in their own order (V1-R01).
+
+    A running request that could compute is out of order as well if it gets nothing, although a
+    request behind it is scheduled.
+    """
+    before = ran_before(history)
+    old = [request.id for request in before if request.id in step.scheduled]
+    if old and len(old) < len(before):
+        place = {request.id: at for at, request in enumerate(before)}
+        for request in left_out(history, step):
+            if place[request.id] < place[old[-1]]:
+                return f"{old[-1]} is scheduled, but {request.id}, which runs before it, is not"
     if not admitted(history, step) and old == [*step.scheduled]:
         return None
     joins = [request for request in waited_before(history) if request.id in step.scheduled]
@@ -370,20 +380,8 @@ def passed_by(history: VllmRun, step: Step) -> str | None:
     if history.pause == "pause_all" or sum(step.scheduled.values()) >= budget:
         return None
     before = ran_before(history)
-    gone = perhaps_preempted(history, step)
-    without = [
-        request
-        for request in kept(history, step)
-        if request.id not in step.scheduled and not in_flight.passed_over(history.config, request)
-    ]
-    skipped = [
-        request
-        for request in without
-        if request.id not in gone
-        and not input_missing(history, step, request, request.computed)
-        and not lacks_budget_for_a_block(history, step)
-        and not cadence.may_wait(history, request)
-    ]
+    without = _without_tokens(history, step)
+    skipped = left_out(history, step)
     if not skipped or any(
         round_may_end(history, request) for request in without[: without.index(skipped[0]) + 1]
     ):
@@ -400,6 +398,28 @@ def passed_by(history: VllmRun, step: Step) -> str | None:
         if ended_at and before.index(skipped[0]) > ended_at[0]:
             return None
     return f"{names(skipped)} not scheduled, although running and budget is left"
+
+
+def left_out(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
+    """Return the running requests that are not scheduled, although they have something to compute
+    and may have it computed."""
+    gone = perhaps_preempted(history, step)
+    return [
+        request
+        for request in _without_tokens(history, step)
+        if request.id not in gone
+        and not input_missing(history, step, request, request.computed)
+        and not lacks_budget_for_a_block(history, step)
+        and not cadence.may_wait(history, request)
+    ]
+
+
+def _without_tokens(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
+    return [
+        request
+        for request in kept(history, step)
+        if request.id not in step.scheduled and not in_flight.passed_over(history.config, request)
+    ]
 
 
 def several_run(history: VllmRun, step: Step) -> bool:

@@ -39,6 +39,13 @@ def test_running_requests_are_scheduled_before_those_that_join():
     assert queues.out_of_order(history, ran({"b": 2, "a": 1}, "ab")) is not None
 
 
+def test_a_running_request_gets_nothing_only_if_none_behind_it_is_scheduled():
+    history = book(request("a", 6, 6, 1), request("b", 30, 4), running="ab")
+    assert queues.out_of_order(history, ran({"a": 10}, "ab")) is None
+    reported = queues.out_of_order(history, ran({"b": 10}, "ab"))
+    assert reported == "b is scheduled, but a, which runs before it, is not"
+
+
 @pytest.mark.parametrize(("policy", "first"), [("fcfs", "a"), ("priority", "b")])
 def test_nobody_is_admitted_past_who_goes_first(policy, first):
     accounts = (request("a", priority=1), request("b", priority=0))
