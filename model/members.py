@@ -30,7 +30,7 @@ class Named(Protocol):
 
     @property
     def id(self) -> str:
-        """Return the request's id."""
+        ...
 
 
 Member = TypeVar("Member", bound=Named)
@@ -59,8 +59,8 @@ def completing(state: Any, completes: bool) -> Any:
 
 
 def ending(state: Any, request_id: str) -> Any:
-    """Return the state after making the request's next token its last one. An unknown id has no
-    effect."""
+    """Return the state in which the request's next token is its last. An unknown id has no effect.
+    """
     queues = {name: getattr(state, name) for name in QUEUES if hasattr(state, name)}
     return state._replace(
         **{
