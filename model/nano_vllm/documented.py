@@ -85,7 +85,7 @@ def preempt(config: NanoConfig, plan: Plan, victim: Sequence, ready: tuple[Seque
 
 
 def longest_prefill(config: NanoConfig) -> int | None:
-    """Return the maximum length of a sequence in tokens: the budget of a step. The reason is that,
-    after a preemption, the whole sequence is prefilled in one step, including the tokens that it
-    has generated (NAN-R12)."""
+    """Return the maximum length of a sequence in tokens. It is the budget of a step, because after
+    a preemption the whole sequence is prefilled in one step, including the tokens that it has
+    generated (NAN-R12)."""
     return config.max_num_batched_tokens

@@ -2,8 +2,8 @@
 
 No release has this check: every published formula only estimates the largest batch x tkv. If no
 other request joins and no request ends early, the batch is constant between the steps in which
-requests end. Within such a period, the tkv is largest in one of two steps: the last one, or the
-last one in which some member fills a block.
+requests end. Within such a period, the tkv is largest in one of two steps: the last step, or the
+last step in which some member fills a block.
 """
 
 from bisect import bisect_left, insort

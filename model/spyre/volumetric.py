@@ -49,7 +49,7 @@ class Newcomer(NamedTuple):
 class Projection(NamedTuple):
     """The largest tkv that each request can still reach, in tokens.
 
-    With `to_the_end`, the walk also visits the requests that outlive the newcomer.
+    With `to_the_end`, `accepts` also checks the requests that outlive the newcomer.
     """
 
     newcomer: int
@@ -109,11 +109,11 @@ class ByFormula:
 
 
 def accepts(projection: Projection, limit: int) -> bool:
-    """Go through the members in the order of their projected ends. The batch shrinks by one each
-    time (SPY-R45).
+    """Return whether no projected batch x tkv exceeds the limit. The batch shrinks by one at each
+    projected end (SPY-R45).
 
-    Members that outlive the newcomer are not checked here, because they were checked when they
-    joined.
+    Unless the projection goes `to_the_end`, members that outlive the newcomer are not checked,
+    because they were checked when they joined.
     """
     if projection.to_the_end:
         all_requests = sorted([*projection.decoding, projection.newcomer], reverse=True)
@@ -128,9 +128,9 @@ def accepts(projection: Projection, limit: int) -> bool:
 
 
 def answer_at(tkv: int, to_come: int, newcomer: int, limit: int) -> bool | None:
-    """Return the decision at a member that is projected to reach `tkv`, or None if the walk
-    continues. `to_come` counts the requests that have not been visited yet, including this one and
-    the newcomer."""
+    """Return the decision at a member that is projected to reach `tkv`, or None if a later member
+    decides. `to_come` counts the requests that end here or later, including this one and the
+    newcomer."""
     if newcomer <= tkv:
         return to_come * newcomer <= limit
     return None if to_come * tkv <= limit else False
@@ -140,8 +140,8 @@ def realigned(tokens: Tokens, width: Tokens, block_size: Tokens) -> Tokens:
     """Return the position at which a request with `tokens` tokens ends if its last block moves to
     block `width` (from 0).
 
-    A request that ends exactly on a block border is placed in the next block, as in releases up to
-    2.6 (SPY-R46). The page leaves this open.
+    A request that ends exactly at a block boundary is placed in the next block, as in releases up
+    to 2.6 (SPY-R46). The page leaves this open.
     """
     return width * block_size + tokens % block_size
 
@@ -227,8 +227,9 @@ def member_max_tkv(
 def member_figure(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
-    """Project the member's final length, including its last token, plus a block or plus the padding
-    that the newcomer's prompt causes, whichever is larger."""
+    """Return the larger of two projections of the member's final length, which includes its last
+    token: the length in whole blocks, plus a block; and the length plus the padding that the
+    newcomer's prompt causes."""
     end = member.computed + member.remaining + 1
     padding = larger(blocks_for(prompt, block) - blocks_for(member.computed + 1, block), 0)
     return larger(round_up(end, block) + block, padding * block + end)

@@ -90,7 +90,7 @@ class VllmModel(ReferenceModel[State]):
         }
 
     def refusal(self, request: Request) -> str | None:
-        """Return why `request` can never run, or None (V1-R17, ALL-R12).
+        """Return why `request` can never run, or None if it can (V1-R17, ALL-R12).
 
         Source: target protocol, "Refusals at add".
         """

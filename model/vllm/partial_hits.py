@@ -1,4 +1,4 @@
-"""Prefix hits that end inside a block: with Mamba layers, where a state was left.
+"""Prefix hits that end inside a block. With Mamba layers, such a hit ends where a state was left.
 
 Source: release 0.33.0, FullAttentionManager, MambaManager, BlockPool.cache_partial_block.
 
@@ -64,8 +64,9 @@ def longest(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[tuple[i
 
 
 def found(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[tuple[int, ...], int]:
-    """Return the cached blocks of full attention for the longest hit, and its tokens. The hit ends
-    where full attention has cached all tokens, and every Mamba group has cached a state."""
+    """Return the cached blocks of full attention for the longest hit, and the number of its tokens.
+    The hit ends where full attention has cached all tokens, and every Mamba group has cached a
+    state."""
     blocks, most = longest(config, pool, sequence)
     groups = groups_of_states(config)
     for tokens in range(most, 0, -config.match_unit):

@@ -35,9 +35,9 @@ def padding_drafts(config: VllmConfig, plan: Plan, sequence: Sequence, start: in
     Return 0 if there are not enough positions left for all of them, or if the threshold would cut
     one off.
 
-    Releases fail in the latter case, because they do not check the threshold; pull request 54028
-    adds the check. A running request without drafts counts as being in its prefill. No request is
-    padded if the number of drafts depends on the number of requests.
+    If the threshold would cut a draft off, releases fail, because they do not check the threshold;
+    pull request 54028 adds the check. A running request without drafts counts as being in its
+    prefill. No request is padded if the number of drafts depends on the number of requests.
     """
     if config.has_dynamic_drafts:
         return 0
@@ -106,7 +106,8 @@ def has_room(
 
 
 def promised_blocks(config: VllmConfig, plan: Plan, sequence: Sequence) -> int:
-    """Return the blocks that a prefill or load still needs, also for its first drafts."""
+    """Return how many blocks a prefill or load still needs, including those for its first drafts.
+    """
     remaining = sequence.num_uncomputed_tokens - plan.scheduled.get(sequence.id, 0)
     begins = sequence.computed == sequence.prefix_hit and not sequence.was_loaded
     if sequence.id in plan.scheduled and remaining <= 0 and (sequence.drafted or begins):
