@@ -29,8 +29,7 @@ class Named(Protocol):
     """A member of a queue."""
 
     @property
-    def id(self) -> str:
-        ...
+    def id(self) -> str: ...
 
 
 Member = TypeVar("Member", bound=Named)
@@ -59,8 +58,8 @@ def completing(state: Any, completes: bool) -> Any:
 
 
 def ending(state: Any, request_id: str) -> Any:
-    """Return the state in which the request's next token is its last. An unknown id has no effect.
-    """
+    """Return the state in which the request's next token is its last. An unknown id has no
+    effect."""
     queues = {name: getattr(state, name) for name in QUEUES if hasattr(state, name)}
     return state._replace(
         **{

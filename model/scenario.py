@@ -53,8 +53,8 @@ CONTROLS: tuple[str, ...] = get_args(Control)
 class Turn(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True
 ):
-    """A further input of a session; `docs/formats.toml` describes each field. `delay` counts steps.
-    """
+    """A further input of a session; `docs/formats.toml` describes each field. `delay` counts
+    steps."""
 
     prompt: Annotated[tuple[Segment, ...], msgspec.Meta(min_length=1)]
     max_tokens: Positive

@@ -67,8 +67,8 @@ class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     change: str
 
     def applies_to(self, version: str) -> bool:
-        """Return whether the change applies to `version`, a release or the revision named after it.
-        """
+        """Return whether the change applies to `version`, a release or the revision named after
+        it."""
         own, first = _release(version), _release(self.since)
         return own is not None and first is not None and own >= first
 

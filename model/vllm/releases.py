@@ -106,8 +106,8 @@ def has_room(
 
 
 def promised_blocks(config: VllmConfig, plan: Plan, sequence: Sequence) -> int:
-    """Return how many blocks a prefill or load still needs, including those for its first drafts.
-    """
+    """Return how many blocks a prefill or load still needs, including those for its first
+    drafts."""
     remaining = sequence.num_uncomputed_tokens - plan.scheduled.get(sequence.id, 0)
     begins = sequence.computed == sequence.prefix_hit and not sequence.was_loaded
     if sequence.id in plan.scheduled and remaining <= 0 and (sequence.drafted or begins):

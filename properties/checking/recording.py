@@ -69,8 +69,8 @@ class Recorded:
     """A target that returns recorded replies, as long as it receives the recorded calls.
 
     A recording has one configuration, that of the first `start`. In any other configuration, the
-    target starts, but shows nothing. Its methods raise RecordError for any other call, and for a
-    recorded reply that is not valid.
+    target starts, but shows nothing. Its methods raise RecordError for a call that was not
+    recorded, and for a recorded reply that is not valid.
     """
 
     def __init__(self, answers: Sequence[Answer]) -> None:

@@ -220,7 +220,8 @@ def _elsewhere(
     failure: Failure, request: RequestHistory, known: int, hit: int
 ) -> tuple[RequestHistory, int, int] | None:
     """Return a request that has computed the missing tokens of a hit, but after different tokens.
-    Also return the number of tokens before them, and how many of them it has computed."""
+    Also return the number of tokens before the missing ones, and how many of the missing ones the
+    request has computed."""
     wanted = next((stream for stream, begin, end in _places(request) if begin <= known < end), None)
     for other in failure.history.requests.values():
         if other is request or other.partition != request.partition:

@@ -344,8 +344,8 @@ def last_events(failure: Failure) -> list[str]:
 
 
 def _last_event(failure: Failure, name: str) -> Iterator[tuple[int, str]]:
-    """Yield the step of the event and a sentence; nothing if the request arrives in the failing
-    step."""
+    """Yield the step of the request's last event, and a sentence about it. Yield nothing if the
+    request arrives in the failing step."""
     account = failure.history.requests.get(name)
     if account is None or account.between_turns:
         return

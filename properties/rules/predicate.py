@@ -1,5 +1,5 @@
-"""The two functions that check a rule: one returns whether a step breaks the rule, the other
-whether the step could have broken it."""
+"""The two functions that check a rule: one returns how a step breaks the rule, the other whether
+the step could have broken it."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
@@ -7,10 +7,10 @@ from typing import Any, Literal, NamedTuple
 from ...model.observation import Step
 from ..history.run_history import RunHistory
 
-# Stands for the phase of each request (not started, computing its prompt, decoding, paused or
-# preempted), and for the computed tokens of each request that does not decode.
+# In `Predicate.reads`: the phase of each request (not started, computing its prompt, decoding,
+# paused or preempted), and the computed tokens of each request that does not decode.
 PHASES = "phases"
-FIRST = "first"  # whether the step is the first one of the run
+FIRST = "first"  # in `Predicate.reads`: whether the step is the first one of the run
 
 
 class Predicate(NamedTuple):
@@ -28,7 +28,8 @@ class Predicate(NamedTuple):
     have, which changes in nearly every step.
 
     `only_with` returns whether a configuration has the feature that the rule is about. Without the
-    feature, the rule cannot be broken and its witness cannot occur, so the monitor leaves it out.
+    feature, the rule cannot be broken and its witness cannot occur, so the monitor leaves the rule
+    out.
     """
 
     broken: Callable[[RunHistory[Any], Step], str | None]
