@@ -140,7 +140,7 @@ def more_than_its_life(history: RunHistory, step: Step, ahead: int) -> str | Non
 
 
 def kept_out_of_the_window(history: RunHistory, step: Step) -> str | None:
-    """Check that a request that computes has given back the blocks that left its window long ago
+    """Check that computing requests have given back the blocks that left their window long ago
     (GEN-R40)."""
     for request, number, table, needed in _needed(history, step):
         for place, block in enumerate(table[:needed]):

@@ -46,7 +46,7 @@ def one_takes_another_block(history: RunHistory, step: Step) -> bool:
 
 
 def shared_without_cache(history: RunHistory, step: Step) -> str | None:
-    """Check that, without a prefix cache, no block is held twice (GEN-R06)."""
+    """Without a prefix cache, check that no block is held twice (GEN-R06)."""
     if caches(history.config):
         return None
     holder: dict[int, str] = {}
@@ -130,8 +130,7 @@ def one_continues(history: RunHistory, step: Step) -> bool:
 
 
 def cut_although_off(history: RunHistory, step: Step) -> str | None:
-    """Check that, with chunked prefill off, a step that schedules a request completes its prompt
-    (GEN-R10)."""
+    """With chunked prefill off, check that a scheduled request completes its prompt (GEN-R10)."""
     if history.config["enable_chunked_prefill"]:
         return None
     for request, computed in _computed_after(history, step):
@@ -212,8 +211,8 @@ def reaches_the_maximum(history: RunHistory, step: Step) -> bool:
 
 
 def overtaken(history: RunHistory, step: Step) -> str | None:
-    """With requests served first come, first served, check that no request starts while an earlier
-    one has never been scheduled (GEN-R04). Requests that can never run do not count."""
+    """Under first come, first served, check that no request starts while an earlier one has never
+    been scheduled (GEN-R04). Requests that can never run do not count."""
     if history.config["order"] != "fcfs":
         return None
     waits: RequestHistory | None = None
@@ -254,10 +253,9 @@ def more_than_its_life(history: RunHistory, step: Step) -> str | None:
 
 
 def preempts_for_nobody(history: RunHistory, step: Step) -> str | None:
-    """Check that a step that preempts a request computes something, or leaves another request
-    running or loaded (GEN-R13). The rule does not apply if blocks may be unavailable for a time:
-    while a connector loads or sends them, or while an ended request keeps them for a decision in
-    flight."""
+    """Check that a preempting step computes something, or leaves another request running or loaded
+    (GEN-R13). The rule does not apply if blocks may be unavailable for a time: while a connector
+    loads or sends them, or while an ended request keeps them for a decision in flight."""
     gone = set(step.preempted or ())
     if not gone or any(step.scheduled.values()):
         return None

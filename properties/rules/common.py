@@ -343,8 +343,8 @@ def first_hits(history: RunHistory[Any], step: Step) -> list[tuple[Any, int]]:
 
 
 def blocks_lost(history: RunHistory[Any], step: Step) -> str | None:
-    """Check that held and free blocks add up to the pool, and that a request that has ended holds
-    none (ALL-R09)."""
+    """Check that held and free blocks add up to the pool, and that ended requests hold none
+    (ALL-R09)."""
     size = history.config["num_blocks"]
     if size is None or step.free_blocks is None:
         return None
@@ -394,7 +394,7 @@ def someone_is_left_out(history: RunHistory[Any], step: Step) -> bool:
 
 
 def reads_other_tokens(history: RunHistory[Any], step: Step) -> str | None:
-    """Check that every block that a request reads holds that request's own tokens (ALL-R11)."""
+    """Check that a request reads only blocks with its own tokens (ALL-R11)."""
     changes = history.cache_changes(step)
     return changes.conflict if changes is not None else None
 

@@ -32,8 +32,8 @@ def everything_has_ended(history: VllmRun, step: Step) -> bool:
 
 
 def clock_stands(history: VllmRun, step: Step) -> str | None:
-    """Check that, if only sessions that wait for a tool are left, the one whose tool finishes first
-    arrives (LSS-R21)."""
+    """If the only sessions left are waiting for a tool, check that the one whose tool finishes
+    first arrives (LSS-R21)."""
     jump = time_of_idle(history, step)
     due = [request for request in history.live.values() if request.blocked == jump]
     late = [request for request in due if jump and request.id in (step.deferred or ())]

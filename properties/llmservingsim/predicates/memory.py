@@ -67,7 +67,7 @@ def hit_at_least(history: VllmRun, step: Step, request: VllmRequestHistory) -> i
 
 
 def not_promised(history: VllmRun, step: Step) -> str | None:
-    """Check that all blocks that a starting request may ever need are free and not promised to
+    """Check that all blocks for the whole life of a starting request are free and not promised to
     others (LSS-P01)."""
     new = admitted(history, step)
     if not new or step.free_blocks is None or history.config["num_blocks"] is None:

@@ -118,7 +118,7 @@ def no_cap(history: VllmRun, step: Step) -> bool:
 
 
 def kept_out(history: VllmRun, step: Step) -> str | None:
-    """Check that a request that gets no tokens does not keep later requests out (LSS-R09)."""
+    """Check that a request without tokens keeps no later request out (LSS-R09)."""
     line = queue(history)
     passed = [place for place, request in enumerate(line) if request.id not in step.scheduled]
     behind = [request for request in left_out(history, step) if line.index(request) > min(passed)]

@@ -121,7 +121,7 @@ def the_head_waits(history: RunHistory, step: Step) -> bool:
 
 
 def needless_wait(history: RunHistory, step: Step) -> str | None:
-    """Check that a request that is next in line waits only if it fails a check (NAN-R10).
+    """Check that the next request in line waits only if it fails a check (NAN-R10).
 
     To avoid false alarms, only cache hits that are shared with running sequences count.
     """

@@ -15,7 +15,7 @@ from ..history import REVISIONS_THAT_PAUSE
 
 
 def empty_system_refuses(history: RunHistory, step: Step) -> str | None:
-    """Check that, if nothing runs, the request that has waited longest starts (SPY-R38)."""
+    """If nothing runs, check that the request that has waited longest starts (SPY-R38)."""
     if not nothing_runs(history, step) or history.prefill_members(step):
         return None
     return f"{history.unstarted()[0].id} waits, nothing runs, and no prefill starts"
@@ -27,7 +27,7 @@ def nothing_runs(history: RunHistory, step: Step) -> bool:
 
 
 def joins_beyond_length(history: RunHistory, step: Step) -> str | None:
-    """Check that, when a last chunk runs, every request's remaining tokens fit into max_model_len
+    """When a last chunk runs, check that every request's remaining tokens fit into max_model_len
     (SPY-R41)."""
     for request in joining(history, step):
         length = history.config["max_model_len"]
@@ -43,7 +43,7 @@ def joins_beyond_length(history: RunHistory, step: Step) -> str | None:
 
 
 def hit_joins_beyond_length(history: RunHistory, step: Step) -> str | None:
-    """Check that max_model_len also limits a prompt that a hit reduces to its last chunk
+    """Check that max_model_len also limits a prompt reduced to its last chunk by a hit
     (SPY-R59)."""
     if not shortened(history, step):
         return None

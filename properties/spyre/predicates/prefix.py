@@ -79,8 +79,8 @@ def chunk_skipped(history: RunHistory, step: Step) -> bool:
 
 
 def wrong_write(history: RunHistory, step: Step) -> str | None:
-    """Check that tokens of cached blocks that are computed again are written to block 0, and all
-    other tokens to their own block (SPY-R56)."""
+    """Check that recomputed tokens of cached blocks are written to block 0, and all other tokens to
+    their own block (SPY-R56)."""
     places = history.config["chunk_size"] // history.config["block_size"]
     for request in history.prefill_members(step):
         hit = request.prefix_hit if request.started else history.hit_now(step, request)
@@ -115,8 +115,9 @@ def cached_block_in_chunk(history: RunHistory, step: Step) -> bool:
 
 
 def prompt_not_shared(history: RunHistory, step: Step) -> str | None:
-    """Check that a starting request shares all blocks but one of a prompt that a running request
-    has computed, and writes to none of the blocks that it shares (SPY-R57)."""
+    """Check that a starting request finds the full blocks of its prompt that a running request has
+    computed, except the block of its last token, and writes to no block of another request
+    (SPY-R57)."""
     for request in starting(history, step):
         hit = history.hit_now(step, request)
         due = shareable(history, request, of_prompts=True)
