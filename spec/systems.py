@@ -36,42 +36,40 @@ class System:
         predicates: for each rule id, its `properties.rules.predicate.Predicate`.
         generators: `properties.search.generators.Generators`.
         scales: `gate.targets.scales.GateScales`, the configurations in which its targets are
-        judged.
+            judged.
         features: `properties.history.features.Features`, what its runs add to the kernel's
-        histories, or None.
+            histories, or None.
         request_features: `properties.search.generators.RequestFeatures`, what its requests have
-        besides a prompt, or None.
+            besides a prompt, or None.
         explain: a function of rule id, scenario, step and version that explains why the rule was
-        broken; None if the system has no explanations.
+            broken; None if the system has no explanations.
         projections: a function of scenario, version and steps that yields
-        `properties.explanations.failure.Projected`; None if admission makes no projections.
+            `properties.explanations.failure.Projected`; None if admission makes no projections.
         facts: a function of `properties.explanations.failure.Failure` that yields sentences about
-        the system's own features; None if there are none.
+            the system's own features; None if there are none.
         pads: whether the requests of a batch are padded to a common length, the tkv. Web pages then
-        draw the padding, and batch x tkv.
+            draw the padding, and batch x tkv.
         space: `solver.systems.SystemSpace`, its small scopes; None if it cannot be explored.
         proofs: for each proven rule id, its `solver.smt.obligation.RuleProof`; None if nothing is
-        proven.
+            proven.
         contracts: for each name, the `solver.systems.Contract` that `check contracts` checks; None
-            if
-        there are none.
+            if there are none.
         questions: `gate.search.question.OwnQuestions`, the questions that `search` can decide in
-        addition to those of `proofs`; or None.
+            addition to those of `proofs`; or None.
         neutral: for each configuration key, a value without effect, for comparisons with systems
-        that lack the key; None if there are none.
+            that lack the key; None if there are none.
         releases: the `gate.targets.supported_releases.Package`s whose releases contain its
-            scheduler,
-        or None.
+            scheduler, or None.
         checkout: `gate.targets.checkouts.Checkout`, a checkout of its scheduler in a user's folder,
-        or None.
+            or None.
         schedulers: the names that its published schedulers report. Known divergences apply only to
-        a target that reports one of them.
+            a target that reports one of them.
         decides_as: for each version that a target may report, the revision whose model makes the
-        same decisions.
+            same decisions.
         runs_only: rules that no state of a model can break. The explorer leaves them out.
         builds_on: the other system whose parts it uses, if any.
         followed_by: for each revision, the step fields that a client needs to tell which tokens are
-        computed.
+            computed.
     """
 
     name: str

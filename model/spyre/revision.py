@@ -31,18 +31,18 @@ class Revision:
         is_held_to_last_chunk: whether the last-chunk constraints apply to a request now.
         satisfies_last_chunk: whether a request meets these constraints.
         fits_model_length: the max-model-length constraint; takes (configuration, tkv of the batch,
-        decoding requests, newcomer).
+            decoding requests, newcomer).
         volume_check: the volumetric constraint.
         current_tkv: the max-tkv that admission uses.
         tkv_after_chunk: the tkv that a prefill step reports; takes (configuration, state before,
-        request before, running requests after).
+            request before, running requests after).
         progress: how many tokens count as computed after a chunk, and how many then have a block;
-        takes (configuration, request, end of its chunk).
+            takes (configuration, request, end of its chunk).
         fits_pool: whether the blocks that are free and not promised suffice for all tokens of a
-        newcomer.
+            newcomer.
         blocks_at_end: blocks promised to a request when it starts.
         lost_blocks: the number of blocks that stay promised to an aborted request; takes
-        (configuration, revision, request, whether it is aborted inside a step).
+            (configuration, revision, request, whether it is aborted inside a step).
         give_back: the pool with freed blocks, in the order in which they are handed out again.
         shows: the fields of the step observation that this revision shows, but not every other.
     """

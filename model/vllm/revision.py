@@ -97,23 +97,23 @@ class Revision:
         name: the first release with these decisions, as in the scenario format.
         begin: returns the configuration and the state on which the decision of a step is based.
         padding: the number of drafts that pad a joining request; takes (configuration, plan after
-        the running requests, request, its cached or loaded tokens).
+            the running requests, request, its cached or loaded tokens).
         ends_round: whether the loop ends when a request preempts itself. Running requests behind it
-        then get nothing.
+            then get nothing.
         has_room: whether enough blocks are free for a load to begin.
         publishes: whether a block can be found as soon as emitted tokens fill it.
         named_beyond: how many tokens after a block belong to its name.
         queue_blocked: the queue after a blocked request has arrived at the end of the queue; used
-        only under first come, first served.
+            only under first come, first served.
         queue_session: the state after a session's turn has ended.
         last_stop: the last block boundary at which the prefill of this many tokens stops, so that
-        its Mamba state can be found.
+            its Mamba state can be found.
         drafts_lapse: whether a request that a decision leaves out loses its drafts.
         stop_before: how many tokens to compute before an input that the encoder cannot take.
         stop_at_split: how many tokens to compute so that an input is not split; None if it is not
             split.
         free_late: the pool after a request that has ended gives back blocks to which a decision in
-        flight was still writing.
+            flight was still writing.
     """
 
     name: str

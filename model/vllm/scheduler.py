@@ -9,14 +9,14 @@ which running request is preempted; `completion` carries a decision out. Feature
 only mention have their own modules. Every call into such a module is guarded by the feature's
 switch, so a run without the feature never enters the module:
 
-- `in_flight`: several decisions are computed at once (`config.depth`, `promised` tokens); -
-`speculation`: a drafter proposes tokens (`config.drafts`, `drafted` tokens); - `connector`: keys
-and values are loaded and sent (`config.loads`); - `encoder`: parts of a prompt are encoded first
-(`config.encodes`, `inputs` of a request); - `kv_groups`: not all layers keep the same tokens
-(`config.more_groups`, `tables` of a request); - `cadence`: some steps hold prefills back
-(`plan.holds`, `held` requests); - `mamba`: chunks end where Mamba layers can be cached
-(`config.caches_states`); - `partial_hits`: prefix hits may end inside a block
-(`config.hits_inside`).
+- `in_flight`: several decisions are computed at once (`config.depth`, `promised` tokens);
+- `speculation`: a drafter proposes tokens (`config.drafts`, `drafted` tokens);
+- `connector`: keys and values are loaded and sent (`config.loads`);
+- `encoder`: parts of a prompt are encoded first (`config.encodes`, `inputs` of a request);
+- `kv_groups`: not all layers keep the same tokens (`config.more_groups`, `tables` of a request);
+- `cadence`: some steps hold prefills back (`plan.holds`, `held` requests);
+- `mamba`: chunks end where Mamba layers can be cached (`config.caches_states`);
+- `partial_hits`: prefix hits may end inside a block (`config.hits_inside`).
 """
 
 from collections.abc import Callable

@@ -50,47 +50,47 @@ class Sequence(sequence.Sequence, frozen=True):
         priority, arrival: a lower number is more important; requests are numbered by arrival.
         drafted: the number of drafts that are proposed but not computed.
         accepted, verified: when drafts are computed for the n-th time, `accepted[n]` of them are
-        correct; after its last entry, `accepted` is repeated. `verified` counts how often
-        drafts were computed so far.
+            correct; after its last entry, `accepted` is repeated. `verified` counts how often
+            drafts were computed so far.
         promised, hoped: the number of tokens in flight that will certainly arrive, and the number
-        of drafts in flight.
+            of drafts in flight.
         named_beyond: how many tokens after each of its blocks belong to the block's name.
         aside: whether it waits for something other than blocks, so that others may overtake it.
         external, load_steps: how many tokens of its prompt a connector has, and how many steps it
-        takes to load them.
+            takes to load them.
         loading, was_loaded: the steps left of the load, and whether the request was ever loaded (a
-        load is never repeated).
+            load is never repeated).
         fails_at, arrives: the first token at which the load fails, and the number of tokens that
-        count as computed once the load has finished.
+            count as computed once the load has finished.
         deferrals: how many more times the connector will answer that it does not know yet.
         written_by, send_steps: after its end, the number of decisions in flight that still write to
-        its blocks, and the number of steps after the next one for which the blocks are sent.
+            its blocks, and the number of steps after the next one for which the blocks are sent.
         send_aborted: whether its blocks are sent even if it is aborted.
         inputs, needs: the inputs that an encoder computes, and those whose outputs are kept for the
-        request.
+            request.
         tables: its blocks in each group of the KV cache after the first; the null block stands for
-        one that was given back.
+            one that was given back.
         full: in each of these groups, how many of its blocks can be found, or were passed over.
         junction: the number of its tokens that full attention had cached when it started. It is 0
-        unless another group lacked some of these tokens.
+            unless another group lacked some of these tokens.
         inside: during its admission, the number of hit tokens in the last block of its hit, if the
-        hit ends inside that block.
+            hit ends inside that block.
         tails: the groups in which it has left a state inside a block. It must copy the state before
-        it overwrites it.
+            it overwrites it.
         adapter: the LoRA adapter that it needs, if the number of adapters is limited.
         begun: how many of its tokens were computed before each decision in flight that computes it,
-        the oldest first; only with several groups and decisions in flight.
+            the oldest first; only with several groups and decisions in flight.
         blocked: the number of steps left until its grammar is compiled.
         grammar, unfit: the grammar of its output, if any, and the number of proposed drafts that do
-        not fit it.
+            not fit it.
         invalid, refused: whether its grammar cannot be compiled, and whether the scheduler knows
-        this.
+            this.
         turns: the turns of its session that have not begun.
         held: whether this step holds its prefill back.
         rests: for how many more steps, including the coming one, it runs without being scheduled,
-        because the stages of a pipeline are still busy with its last token.
+            because the stages of a pipeline are still busy with its last token.
         awaits: for how many more steps its session waits for the next input; None if it is not
-        waiting.
+            waiting.
     """
 
     priority: int = 0
@@ -162,11 +162,11 @@ class Cadence(NamedTuple):
 
     Attributes:
         left: how many more steps may hold prefills back, counting only steps that compute
-        something.
-        crowded: whether the last step that could admit requests left some waiting. Requests
-        in `aside`, which could not run, do not count.
+            something.
+        crowded: whether the last step that could admit requests left some waiting. Requests in
+            `aside`, which could not run, do not count.
         prefilling: the running requests that still had known tokens to compute after their last
-        step.
+            step.
         holds: whether the current step holds prefills back.
     """
 

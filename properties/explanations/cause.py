@@ -29,8 +29,8 @@ class Cell(msgspec.Struct, frozen=True):
 
     Attributes:
         state: held, shared, free, lost, twice (both free and held), unwritten (read, but never
-        written), foreign (read, but with other tokens in it). A state with `perhaps` is
-        uncertain, because only the number of such blocks is known.
+            written), foreign (read, but with other tokens in it). A state with `perhaps` is
+            uncertain, because only the number of such blocks is known.
         owners: the requests that hold the blocks, or the request that held them last.
         holds: the tokens that were written to the blocks, if that was observed.
         count: if positive, the number of blocks in this state; it is not known which they are.

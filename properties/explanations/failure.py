@@ -66,11 +66,11 @@ class Failure:
         history: the run after that step.
         steps: its decisions; `last` and `before` are the last two steps with all their fields.
         holders: for each block, the requests that have held it, each with a step. For a request
-        that still holds the block, this is the step in which it took the block; for any other, the
-        last step in which it held the block.
+            that still holds the block, this is the step in which it took the block; for any other,
+            the last step in which it held the block.
         first: the first broken rule; `message` and `numbers` cover all of them.
         ended_by_it: whether the last step breaks the rule. If it does not, the target raised an
-        exception or hung.
+            exception or hung.
         is_progress: whether the rule is about requests that wait too long.
     """
 
