@@ -12,8 +12,8 @@ import msgspec
 class Record(msgspec.Struct, frozen=True, gc=False):
     """An immutable record. `_replace` returns a changed copy.
 
-    It works like a named tuple, but creating one is several times faster, which matters because
-    every step creates one for every request. The garbage collector ignores records, because they
+    It works like a named tuple, but is several times faster to create. This matters, because every
+    step creates a record for every request. The garbage collector ignores records, because they
     cannot be part of a cycle.
     """
 

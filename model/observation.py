@@ -15,9 +15,8 @@ Ids = tuple[str, ...]
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The message of a decision to the worker, which remembers all earlier messages.
-
-    `docs/formats.toml` describes each field.
+    """The message of a decision to the worker, which remembers all earlier messages. The reference
+    page on formats describes each field.
     """
 
     computed: dict[str, Count]
@@ -34,10 +33,9 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CacheEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An event that tells a router how the prefix cache has changed.
-
-    `docs/formats.toml` describes each field. A block's name stands for the block's content and its
-    group of the KV cache, and has no other meaning.
+    """An event that tells a router how the prefix cache has changed. The reference page on formats
+    describes each field. A block's name stands for the block's content and its group of the KV
+    cache, and has no other meaning.
     """
 
     kind: Literal["stored", "removed", "cleared"]
@@ -59,7 +57,7 @@ class CacheEvents(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One step after its completion; `None` marks a field that the target does not show.
 
-    `docs/formats.toml` describes each field. Token counts and throughputs are in tokens.
+    The reference page on formats describes each field. Token counts and throughputs are in tokens.
     `left_pad_blocks`, `free_blocks` and `reserved_blocks` are in blocks. Lists are in queue order,
     after finished requests have left.
     """

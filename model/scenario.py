@@ -53,8 +53,7 @@ CONTROLS: tuple[str, ...] = get_args(Control)
 class Turn(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True
 ):
-    """A further input of a session; `docs/formats.toml` describes each field. `delay` counts
-    steps."""
+    """A further input of a session. The reference page on formats describes each field."""
 
     prompt: Annotated[tuple[Segment, ...], msgspec.Meta(min_length=1)]
     max_tokens: Positive
@@ -72,8 +71,8 @@ class Turn(
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A client's request; `docs/formats.toml` describes each field. Lengths are in tokens;
-    `arrival` and `abort_at` are steps, from 0.
+    """A client's request. The reference page on formats describes each field. Lengths are in
+    tokens; `arrival` and `abort_at` are steps, from 0.
     """
 
     id: Name

@@ -176,8 +176,8 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def names_of_revisions() -> tuple[str, ...]:
-    """Return the names by which a rule can refer to a revision: every REVISION, and then every
-    SYSTEM/REVISION, which the rules that all systems share need.
+    """Return the names by which a rule can refer to a revision: first every REVISION, then every
+    SYSTEM/REVISION. Rules that all systems share need the second form.
     """
     plain = [revision for system in SYSTEMS.values() for revision in system.revisions]
     named = [
@@ -274,8 +274,8 @@ def _has(system: str, rule_id: str) -> bool:
 
 
 def selected(rules: Sequence[Rule], words: Iterable[str]) -> dict[str, bool]:
-    """Return the ids of the rules that `words` select. The value of an id is True if one of the
-    words is the id itself, and False if only patterns match it.
+    """Return the ids of the rules that `words` select. An id maps to True if it is one of the
+    words, and to False if only a pattern matches it.
 
     A word is either an id or a pattern such as ALL-*. A pattern selects every checked rule whose id
     it matches. Raise CatalogueError for an unknown id, and for a pattern that matches nothing.

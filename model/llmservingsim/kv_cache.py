@@ -1,9 +1,9 @@
 """The blocks of the KV cache: which are free, which are held by a request, and which can be found
 by their content.
 
-Source: the code of revision `head`. It determines the order of free blocks, and that of several
-blocks with the same content, only the one filled last can be found. The page leaves both open.
-Counts are in blocks.
+Source: the code of revision `head`, for two things that the page leaves open: the order of free
+blocks, and which of several blocks with the same content is found (the one filled last). Counts are
+in blocks.
 """
 
 from .. import allocator
@@ -62,8 +62,8 @@ def promised(config: LlmServingSimConfig, running: tuple[Sequence, ...]) -> int:
 def hold(
     config: LlmServingSimConfig, pool: Pool, sequence: Sequence, tokens: int
 ) -> tuple[Sequence, Pool]:
-    """Return the sequence with blocks for `tokens` more tokens. Other requests can find the blocks
-    that this step fills at once, because these blocks are computed before any request reads them
+    """Return the sequence with blocks for `tokens` more tokens. Other requests can immediately find
+    the blocks that this step fills, because these blocks are computed before any request reads them
     (ALL-R08)."""
     covered = sequence.computed + tokens
     sequence, pool = allocator.hold(pool, sequence, covered, config.block_size)

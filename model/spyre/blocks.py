@@ -1,8 +1,8 @@
 """The block pool: blocks that requests have, blocks promised to them, and blocks that they give
 back.
 
-Source: for prefix hits, the page, "Prefix caching"; for promised blocks, release 2.2.0; for the
-rest, which the page leaves open, the target protocol, "Pools on Spyre". Counts are in blocks.
+Sources: the page, "Prefix caching", for prefix hits; release 2.2.0 for promised blocks; the target
+protocol, "Pools on Spyre", for everything else, which the page leaves open. Counts are in blocks.
 """
 
 from .. import allocator

@@ -241,8 +241,8 @@ def is_last_chunk(prompt: int, computed: int, chunk_size: int) -> bool:
 def satisfies_last_chunk(
     config: SpyreConfig, revision: Revision, state: State, newcomer: Sequence
 ) -> bool:
-    """Return whether the batch has a free slot (SPY-R40), and stays within the model length and the
-    volume limit."""
+    """Return whether the batch has a free slot (SPY-R40), and would stay within the model length
+    and the volume limit with the newcomer."""
     decoding = state.decoding
     if len(decoding) >= config.max_num_seqs:
         return False

@@ -44,7 +44,7 @@ class Revision:
         lost_blocks: the number of blocks that stay promised to an aborted request; takes
             (configuration, revision, request, whether it is aborted inside a step).
         give_back: the pool with freed blocks, in the order in which they are handed out again.
-        shows: the fields of the step observation that this revision shows, but not every other.
+        shows: the fields of the step observation that this revision shows, unlike some others.
     """
 
     name: str

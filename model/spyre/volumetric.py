@@ -1,8 +1,8 @@
 """The forward-looking volumetric check, and each published formula for it.
 
 Source: Spyre scheduling page, "Volumetric constraint"; releases as named. Each formula projects the
-largest tkv that the newcomer and every decoding request can still reach; `accepts` then goes
-through these projections. Most formulas do not guarantee the limit.
+largest tkv that the newcomer and every decoding request can still reach; `accepts` then compares
+the projections with the limit. Most formulas do not guarantee the limit.
 
 A formula consists of two terms, one for the newcomer (SPY-R43) and one for a decoding request
 (SPY-R44). A term only adds, subtracts, multiplies and divides. It therefore works with integers,
@@ -128,9 +128,9 @@ def accepts(projection: Projection, limit: int) -> bool:
 
 
 def answer_at(tkv: int, to_come: int, newcomer: int, limit: int) -> bool | None:
-    """Return the decision at a member that is projected to reach `tkv`, or None if a later member
-    decides. `to_come` counts the requests that end here or later, including this one and the
-    newcomer."""
+    """Return whether the newcomer may join, judging by a member that is projected to reach `tkv`.
+    Return None if a later member decides. `to_come` counts this member, those that end later, and
+    the newcomer."""
     if newcomer <= tkv:
         return to_come * newcomer <= limit
     return None if to_come * tkv <= limit else False
@@ -162,35 +162,36 @@ def newcomer_unpadded(
 def newcomer_in_blocks(
     tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
 ) -> Tokens:
-    """Project the newcomer's own length in whole blocks, including its last token."""
+    """Project the newcomer's tkv: its own length in whole blocks, including its last token."""
     return round_up(prompt + remaining + 1, block)
 
 
 def newcomer_realigned(
     tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
 ) -> Tokens:
-    """Project from the newcomer's place in the batch that it joins."""
+    """Project the newcomer's tkv from its place in the batch that it joins."""
     return realigned(prompt, base // block, block) + remaining
 
 
 def newcomer_0_8_0(
     tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
 ) -> Tokens:
-    """Project from the batch's tkv, moved by whole blocks until the prompt fits."""
+    """Project the newcomer's tkv from the batch's tkv, moved by whole blocks until the prompt
+    fits."""
     return tkv + round_up(base - tkv, block) + remaining
 
 
 def newcomer_2_1_0(
     tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
 ) -> Tokens:
-    """Project from the newcomer's place in the batch, rounded up."""
+    """Project the newcomer's tkv from its place in the batch, rounded up."""
     return round_up(newcomer_realigned(tkv, base, prompt, remaining, block), block)
 
 
 def newcomer_2_1_2(
     tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
 ) -> Tokens:
-    """Project from the newcomer's place in the batch, rounded up to whole blocks, and add a
+    """Project the newcomer's tkv from its place in the batch, rounded up to whole blocks, and add a
     block."""
     return newcomer_2_1_0(tkv, base, prompt, remaining, block) + block
 
@@ -214,7 +215,7 @@ def member_own_tkv(
 def member_realigned(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
-    """Project from the member's place once the newcomer has joined, and add a block."""
+    """Project the member's tkv from its place once the newcomer has joined, and add a block."""
     return member_1_10_0(larger, tkv, base, prompt, member, block) + block
 
 
@@ -238,15 +239,15 @@ def member_figure(
 def member_0_8_0(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
-    """Project from the batch's tkv in whole blocks. The result is too low by the member's
-    prompt."""
+    """Project the member's tkv from the batch's tkv in whole blocks. The result is too low by the
+    member's prompt."""
     return tkv + round_up(base - tkv, block) + member.remaining - member.prompt
 
 
 def member_1_10_0(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
-    """Project from the member's place once the newcomer has joined."""
+    """Project the member's tkv from its place once the newcomer has joined."""
     return realigned(member.computed, base // block, block) + member.remaining
 
 

@@ -1,8 +1,8 @@
 """Events that tell routers which blocks the prefix cache can find.
 
 Source: release 0.33.0: BlockStored, BlockRemoved, AllBlocksCleared, Scheduler.update_from_output. A
-router follows the events of all its servers, and sends a request to the one that has most of its
-prompt in the cache.
+router follows the events of all its servers, and sends a request to the server that has most of the
+prompt in its cache.
 """
 
 from typing import Any

@@ -35,9 +35,9 @@ def begin(
 def missing(
     config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, covered: int
 ) -> tuple[int, int]:
-    """Return how many more blocks a request needs in the groups after the first, as two numbers:
-    those that admission reserves for the whole request, and those for a load up to `covered`
-    tokens. `hit` is the number of blocks in its hit."""
+    """Return two numbers of blocks that a request still needs in the groups after the first: for
+    the whole request, as admission reserves them, and for a load up to `covered` tokens. `hit` is
+    the number of blocks in its hit."""
     if not config.more_groups:
         return 0, 0
     whole = load = 0

@@ -107,7 +107,7 @@ def mask_waits(plan: Plan) -> bool:
 
 def completes(config: VllmConfig, state: State, decided: bool) -> bool:
     """Return whether a decision completes in this step: the scheduler waits for it, or it completes
-    early. If a recording says whether one completes, follow the recording."""
+    early. If a recording says whether a decision completes, follow the recording."""
     if state.completes_next is not None:
         return state.completes_next
     return is_waited_for(config, state, decided) or state.early < config.early
@@ -169,8 +169,8 @@ def places(config: VllmConfig, state: State, flight: Flight) -> dict[str, int]:
 
 
 def publish(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence, Pool]:
-    """Publish the blocks of a request whose last token is now known. Return the request and the
-    pool. Tokens and drafts in flight do not count."""
+    """Publish the blocks of a request that known tokens fill. Return the request and the pool.
+    Tokens and drafts in flight do not count."""
     if not config.enable_prefix_caching:
         return sequence, pool
     covered = sequence.computed - sequence.promised - sequence.hoped

@@ -155,9 +155,8 @@ def free(config: VllmConfig, pool: Pool, sequence: Sequence, others: tuple[Seque
     """Return the pool after `sequence` has given back its blocks, the last one first (V1CP-R33,
     V1CP-R40, ALL-R09).
 
-    Their content can be found until they are handed out (V1CP-R36).
-
-    Blocks that `others` hold stay in use.
+    The content of the blocks can be found until they are handed out (V1CP-R36). Blocks that
+    `others` hold stay in use.
     """
     pool, given_back = freed(config, pool, sequence, others)
     pool = give_back(pool, given_back, nameless_first=True)

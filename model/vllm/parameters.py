@@ -67,7 +67,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     Groups: each of `kv_groups` has its own blocks for every request; all come from one pool. The
     first group is full attention. With `prefix_cache_retention_interval` 0, a block of a sliding
     window can be found only if the block would be read by the same prompt, or by a prompt that
-    shares its cached beginning. With a longer interval, the windows that end at its multiples can
+    shares its cached beginning. With a positive interval, the windows that end at its multiples can
     be found as well; with null, every block can be found. A prefix cache keeps the Mamba states at
     which steps end or, with `mamba_cache_mode` all, those at the end of every block. With a
     `prefix_match_unit` shorter than a block, a hit may also end inside a block, at the last
@@ -294,7 +294,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @cached_property
     def hit_unit(self) -> int:
-        """Return the unit of prefix hits in tokens; every hit is a multiple of it. With several
+        """Return the unit, in tokens, of prefix hits that end at block boundaries. With several
         groups, a hit ends where a block of each group ends (V1-R86)."""
         return math.lcm(self.block_size, *(self.size_of(group) for group in self.more_groups))
 
@@ -308,7 +308,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @cached_property
     def match_unit(self) -> int:
-        """Return the unit of prefix hits in tokens, which may be shorter than a block."""
+        """Return the unit, in tokens, of all prefix hits. It may be shorter than a block."""
         return self.prefix_match_unit or self.hit_unit
 
     @cached_property

@@ -18,9 +18,9 @@ from .state import Sequence, State
 
 
 def pads_beside_decodes(config: VllmConfig, plan: Plan, sequence: Sequence, start: int) -> int:
-    """If a request has one token to compute, and no request is being prefilled, pad it to the
-    number of tokens that each decoding request computes in this step. Since 0.25.0 (pull request
-    45237)."""
+    """Return the number of drafts that pad a request. If it has one token to compute, and no
+    request is being prefilled, it is padded to the number of tokens that each decoding request
+    computes in this step. Since 0.25.0 (pull request 45237)."""
     return padding_drafts(config, plan, sequence, start) if plan.scheduled else 0
 
 
@@ -124,24 +124,26 @@ def tokens_of_a_step(config: VllmConfig) -> int:
 
 
 def goes_on(config: VllmConfig) -> bool:
-    """Under the priority policy, continue after a request has preempted itself. Since 0.33.0."""
+    """Return whether the loop ends when a request preempts itself. Under the priority policy, the
+    loop continues. Since 0.33.0."""
     return config.policy != "priority"
 
 
 def publishes_verified(config: VllmConfig) -> bool:
-    """Publish a block as soon as the drafts that filled it are verified. Since 0.33.0."""
+    """Return whether a block is published as soon as emitted tokens fill it: if decisions are made
+    ahead or, since 0.33.0, if there are drafts."""
     return config.decides_ahead or config.drafts > 0
 
 
 def named_with_next(config: VllmConfig) -> int:
-    """If the drafter has its own keys and values, include the next token in a block's name, so that
-    no block of a hit is computed again. This does not apply with a connector. Since 0.33.0."""
+    """Return 1 if the drafter has its own keys and values: a block's name then includes the next
+    token, so that no block of a hit is computed again. With a connector, return 0. Since 0.33.0."""
     return int(config.lookahead > 0 and not config.loads)
 
 
 def stops_before_the_end(config: VllmConfig, tokens: int) -> int:
-    """Stop at the last block boundary before the end of the prefill, because the last token is
-    never taken from the cache. 0.33.0 does this; 0.28.0 does not."""
+    """Return the last block boundary before the end of the prefill, because the last token is never
+    taken from the cache. 0.33.0 does this; 0.28.0 does not."""
     return (tokens - 1) // config.block_size * config.block_size
 
 
@@ -163,9 +165,9 @@ def stop_before_read(
 
 
 def keep_drafts(config: VllmConfig) -> bool:
-    """Keep the drafts of a request that a decision leaves out. The worker treats a placeholder that
-    it cannot replace as a wrong draft. 0.28.0 does this; 0.19.1 passes the placeholder on to the
-    model (pull request 47029)."""
+    """Return False: a request keeps its drafts when a decision leaves it out. The worker treats a
+    placeholder that it cannot replace as a wrong draft. 0.28.0 does this; 0.19.1 passes the
+    placeholder on to the model (pull request 47029)."""
     return False
 
 

@@ -12,8 +12,8 @@ EOS: Segment = ("end of sequence", 1)  # the last token of an answer that stops 
 
 
 class Coming(NamedTuple):
-    """A token in flight. `place` is its position in the request's output, from 0; `drafts`, the
-    number of drafts computed before it; `proposed`, how many of these the drafter proposed."""
+    """A token in flight. `place` is its position in the request's output, from 0. `drafts` is the
+    number of drafts computed before it, and `proposed` how many of these the drafter proposed."""
 
     place: int
     drafts: int = 0

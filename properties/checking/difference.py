@@ -89,8 +89,8 @@ def of_steps(number: int, first: Step, second: Step) -> Difference | None:
 
 
 def of_details(number: int, first: Step, second: Step) -> Difference | None:
-    """Return how two steps differ in details, or None if they do not. `of_steps` has found no other
-    difference."""
+    """Return how two steps differ in details, or None if they do not. The caller has checked that
+    `of_steps` finds no difference."""
     fields = tuple(
         Differing(name, *(msgspec.to_builtins(getattr(step, name)) for step in (first, second)))
         for name in DETAIL_FIELDS

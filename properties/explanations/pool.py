@@ -1,5 +1,5 @@
-"""Explain why a block is lost, listed as free twice, or read by mistake, by showing the pool block
-by block."""
+"""Explain a block that is lost, listed as free twice, or read by mistake: show the pool block by
+block."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -229,8 +229,8 @@ def _arrival(failure: Failure, name: str) -> int:
 
 
 def _plausible(failure: Failure, account: RequestHistory) -> Iterator[Need]:
-    """Yield what a request needs. If the rule found that there is room, leave out needs that exceed
-    what is free: they include tokens of prefix hits, which the rule does not count."""
+    """Yield what a request needs. If the rule found room, leave out the needs that exceed what is
+    free, because they include tokens of prefix hits, and the rule does not count these."""
     has_room = "although" in failure.first.message and failure.names(account.id)
     yield from (n for n in _needs(failure, account) if n.needs <= n.free or not has_room)
 

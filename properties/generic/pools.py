@@ -28,8 +28,8 @@ class Window(NamedTuple):
     size: int
 
     def least(self, tokens: int) -> int:
-        """Return how many blocks are enough for this many tokens, no matter at which place of a
-        block the first token is."""
+        """Return how many blocks are enough for this many tokens, wherever in a block the first
+        token is."""
         return blocks_for(tokens, self.size) + 1
 
 
@@ -140,7 +140,7 @@ def more_than_its_life(history: RunHistory, step: Step, ahead: int) -> str | Non
 
 
 def kept_out_of_the_window(history: RunHistory, step: Step) -> str | None:
-    """Check that computing requests have given back the blocks that left their window long ago
+    """Check that computing requests have given back blocks that left the window long ago
     (GEN-R40)."""
     for request, number, table, needed in _needed(history, step):
         for place, block in enumerate(table[:needed]):

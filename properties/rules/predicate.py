@@ -15,7 +15,7 @@ FIRST = "first"  # in `Predicate.reads`: whether the step is the first one of th
 
 class Predicate(NamedTuple):
     """The check of a rule. `broken` returns None, or a message with the numbers that break the
-    rule. `exercised` is the witness.
+    rule. `exercised` returns whether the rule's witness occurs.
 
     Both functions read the history from before the step. `members` says to which steps the
     functions apply: those that schedule a prefilling request, a decoding one, or any. `reads_kept`
@@ -61,9 +61,9 @@ class AdapterMessage(str):
 class Broken(NamedTuple):
     """A broken rule: the step that broke it, and a sentence with the numbers.
 
-    `place` belongs to a crash or a hang: the code that raised the exception (the function and its
-    line of source), the function that does not return, or "" if that is unknown. `by_adapter` tells
-    whether only the adapter can be to blame, not the scheduler.
+    `place` is set for a crash or a hang: it is the code that raised the exception (the function and
+    its line of source), the function that does not return, or "" if that is unknown. `by_adapter`
+    tells whether only the adapter can be to blame, not the scheduler.
     """
 
     rule: str

@@ -25,7 +25,8 @@ class Choice(NamedTuple):
 
 
 class Choices:
-    """All choices among a set of checks, made once and shared by all runs with these checks.
+    """Chooses among a set of checks. Each choice is made once, and shared by all runs with these
+    checks.
 
     Attributes:
         names: the fields of a step that decide which checks are evaluated.

@@ -24,8 +24,8 @@ PAGE = "documented"
 
 @once
 def queue(history: VllmRun) -> list[VllmRequestHistory]:
-    """Return the requests in the page's order: by arrival or, with prioritize_prefill, prefills
-    first."""
+    """Return the requests in the order of the documentation page: by arrival or, with
+    prioritize_prefill, prefills first."""
     first = history.config["prioritize_prefill"]
     return sorted(
         [request for request in history.live.values() if not request.blocked],
@@ -34,9 +34,9 @@ def queue(history: VllmRun) -> list[VllmRequestHistory]:
 
 
 def is_blocked_in_flight(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """Return whether a request cannot be scheduled before a batch in flight completes. On the page,
-    this is so if the request is in such a batch; at HEAD, if all its known tokens are in flight or
-    computed.
+    """Return whether a request cannot be scheduled before a batch in flight completes. According to
+    the documentation page, this is so if the request is in such a batch; at HEAD, if all its known
+    tokens are in flight or computed.
     """
     if history.revision == PAGE:
         return in_flight.is_still_computed(history, request)
@@ -49,8 +49,7 @@ def budget_left(history: VllmRun, step: Step) -> int:
 
 
 def budget_left_for(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Return how many tokens of the budget are left when this request has its turn, in the page's
-    order."""
+    """Return how many tokens of the budget are left when this request has its turn in `queue`."""
     budget: int = history.config["max_num_batched_tokens"]
     order = queue(history)
     ahead = order[: order.index(request)]
@@ -58,14 +57,15 @@ def budget_left_for(history: VllmRun, step: Step, request: VllmRequestHistory) -
 
 
 def tokens_wanted(history: VllmRun, request: VllmRequestHistory) -> int:
-    """Return how many tokens the page gives a request in one step, if none of them is cached."""
+    """Return how many tokens a request gets in one step if none of them is cached, according to the
+    documentation page."""
     tokens = 1 if request.emitted else request.prompt - request.computed
     return min(tokens, history.config["long_prefill_token_threshold"] or tokens)
 
 
 def must_not_be_cut(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether chunking is off, and too little of the budget is left for what the request
-    needs when its turn comes."""
+    """Return whether chunking is off and, when the request has its turn, too little of the budget
+    is left for it."""
     if history.config["enable_chunked_prefill"]:
         return False
     return tokens_wanted(history, request) > budget_left_for(history, step, request)

@@ -67,7 +67,7 @@ def hit_at_least(history: VllmRun, step: Step, request: VllmRequestHistory) -> i
 
 
 def not_promised(history: VllmRun, step: Step) -> str | None:
-    """Check that all blocks for the whole life of a starting request are free and not promised to
+    """Check that enough blocks for all tokens of a starting request are free and not promised to
     others (LSS-P01)."""
     new = admitted(history, step)
     if not new or step.free_blocks is None or history.config["num_blocks"] is None:
@@ -82,8 +82,8 @@ def not_promised(history: VllmRun, step: Step) -> str | None:
 
 
 def prompt_alone_fits(history: VllmRun, step: Step) -> bool:
-    """Return whether the prompt of a waiting request would fit into the free blocks, but not all
-    tokens that the request may have."""
+    """Return whether the free blocks are enough for the prompt of a waiting request, but not for
+    all its tokens."""
     waiting, free = left_waiting(history, step), step.free_blocks
     if not waiting or not free or history.config["num_blocks"] is None:
         return False

@@ -178,8 +178,8 @@ def left_out(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def _could_start(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the waiting requests for which the pool has room, including their last token. In the
-    page's revision, omit requests behind one that waits for blocks."""
+    """Return the waiting requests for which the pool has room, including their last token. In
+    revision `documented`, omit requests behind one that waits for blocks."""
     could, free = [], least_free(history, step)
     for request in left_waiting(history, step):
         if must_not_be_cut(history, step, request):

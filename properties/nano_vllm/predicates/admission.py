@@ -138,8 +138,8 @@ def needless_wait(history: RunHistory, step: Step) -> str | None:
 
 
 def hit_costs_budget(history: RunHistory, step: Step) -> str | None:
-    """Check that the next request in line does not wait because its cached tokens exceed the budget
-    (NAN-R38). Only tokens that it must find count as cached."""
+    """Check that cached tokens cost no budget: the next request in line must not wait because of
+    them (NAN-R38). Only tokens that it must find in the cache count as cached."""
     new, order = prefilled(history, step), waited_before(history)
     if history.aborts_inside or len(new) >= len(order):
         return None

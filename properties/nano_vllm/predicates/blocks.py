@@ -14,7 +14,7 @@ from .decision import prefilled, ran_before
 
 
 def slot_wrong(history: RunHistory, step: Step) -> str | None:
-    """Check that a step writes each token to the block that the block table has for its position
+    """Check that a step writes each token to the block that the block table lists for its position
     (NAN-R27)."""
     block = history.config["block_size"]
     for name, written in (step.slot_blocks or {}).items():
@@ -36,8 +36,8 @@ def something_written(history: RunHistory, step: Step) -> bool:
 
 
 def shared_wrongly(history: RunHistory, step: Step) -> str | None:
-    """Check that sequences share a block only if it has the same place in both tables, is full, and
-    has the same tokens up to its end (NAN-R29)."""
+    """Check that sequences share a block only if the block has the same place in both tables, is
+    full, and has the same tokens up to its end (NAN-R29)."""
     block = history.config["block_size"]
     seen: dict[int, tuple[str, int]] = {}
     for name, table in (step.blocks or {}).items():
