@@ -102,7 +102,6 @@ NAMES_NO_REQUEST = ("encoder_dropped", "sent", "cache_events")
 
 
 def rename_requests(step: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return the step with requests renamed as in `names`."""
     others = {
         field: value if field in NAMES_NO_REQUEST else _renamed(value, names)
         for field, value in step.items()

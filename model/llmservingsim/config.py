@@ -1,4 +1,5 @@
-"""LLMServingSim's parameters, under its own names and with the page's defaults (LSS-R36)."""
+"""LLMServingSim's parameters, under its own names and with the defaults of its documentation page
+(LSS-R36)."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any

@@ -1,5 +1,5 @@
-"""LLMServingSim's page as functions, in the order of the page. The scheduler serves one queue,
-first come, first served, under one budget.
+"""LLMServingSim's documentation page as functions, in the order of the page. The scheduler serves
+one queue, first come, first served, under one budget.
 
 Source: continuous-batching page, from "What the scheduler picks each step" to "Gotchas".
 `scheduler` contains what both revisions share: the completion of a batch. The page says only that

@@ -1,9 +1,9 @@
 """The blocks of the KV cache: which are free, which are held by a request, and which can be found
 by their content.
 
-Source: the code of revision `head`, for two things that the page leaves open: the order of free
-blocks, and which of several blocks with the same content is found (the one filled last). Counts are
-in blocks.
+Source: the code of revision `head`, for two things that the documentation page leaves open: the
+order of free blocks, and which of several blocks with the same content is found (the one filled
+last). Counts are in blocks.
 """
 
 from .. import allocator

@@ -18,7 +18,8 @@ def arrive(state: State, newcomer: Sequence) -> State:
 
 
 def abort(config: LlmServingSimConfig, state: State, request_id: str) -> State:
-    """Remove a request as if it had finished. Neither the page nor the code mentions aborts."""
+    """Remove a request as if it had finished. Neither the documentation page nor the code mentions
+    aborts."""
     kept = tuple([entry for entry in state.deferred if entry[1].id != request_id])
     known = find(state.waiting + state.running, request_id) is not None
     if not known and kept == state.deferred:

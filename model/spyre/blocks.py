@@ -1,8 +1,9 @@
 """The block pool: blocks that requests have, blocks promised to them, and blocks that they give
 back.
 
-Sources: the page, "Prefix caching", for prefix hits; release 2.2.0 for promised blocks; the target
-protocol, "Pools on Spyre", for everything else, which the page leaves open. Counts are in blocks.
+Sources: the scheduling page, "Prefix caching", for prefix hits; release 2.2.0 for promised blocks;
+the target protocol, "Pools on Spyre", for everything else, which the page leaves open. Counts are
+in blocks.
 """
 
 from .. import allocator

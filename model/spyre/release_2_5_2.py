@@ -1,4 +1,4 @@
-"""How release 2.5.2 differs from the page; 2.4.0 and 2.6.3 make the same decisions.
+"""How release 2.5.2 differs from the scheduling page; 2.4.0 and 2.6.3 make the same decisions.
 
 2.5.2 promises blocks, as `documented` does (SPY-R50). Admission works as in 2.1.2: it uses the tkv
 of the last forward pass, the same check at the first chunk, and the same formula. Each docstring

@@ -16,9 +16,9 @@ Freed = list[tuple[int, Content | None]]
 class Revision:
     """The functions that make the decisions of one published behaviour.
 
-    `documented.DOCUMENTED` contains the functions of the page; every other revision replaces some
-    of them (`sound`, `release_2_1_2`, `release_2_5_2`). To undo a single difference, restore the
-    page's function: `replace(RELEASE_2_5_2, candidate=documented.candidate)`.
+    `documented.DOCUMENTED` contains the functions of the scheduling page; every other revision
+    replaces some of them (`sound`, `release_2_1_2`, `release_2_5_2`). To undo a single difference,
+    restore the page's function: `replace(RELEASE_2_5_2, candidate=documented.candidate)`.
 
     A function that calls other functions of the revision takes the revision as its second
     parameter.

@@ -141,7 +141,7 @@ def realigned(tokens: Tokens, width: Tokens, block_size: Tokens) -> Tokens:
     block `width` (from 0).
 
     A request that ends exactly at a block boundary is placed in the next block, as in releases up
-    to 2.6 (SPY-R46). The page leaves this open.
+    to 2.6 (SPY-R46). The scheduling page leaves this open.
     """
     return width * block_size + tokens % block_size
 
@@ -199,7 +199,8 @@ def newcomer_2_1_2(
 def newcomer_common_base(
     tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
 ) -> Tokens:
-    """Project from the larger of the batch's tkv and the prompt, rounded up to whole blocks."""
+    """Project the newcomer's tkv from the larger of the batch's tkv and the prompt, rounded up to
+    whole blocks."""
     return round_up(base + remaining, block)
 
 
@@ -260,15 +261,16 @@ def member_2_0_1(
 def member_common_base(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
-    """Project from the larger of the batch's tkv and the prompt, rounded up to whole blocks."""
+    """Project the member's tkv from the larger of the batch's tkv and the prompt, rounded up to
+    whole blocks."""
     return round_up(base + member.remaining, block)
 
 
 def member_2_1_2(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
-    """Project from the larger of the batch's tkv and the prompt, rounded up to whole blocks, and
-    add a block."""
+    """Project the member's tkv from the larger of the batch's tkv and the prompt, rounded up to
+    whole blocks, and add a block."""
     return member_common_base(larger, tkv, base, prompt, member, block) + block
 
 

@@ -293,7 +293,7 @@ def without_slid_blocks(
 
 def abort(config: VllmConfig, state: State, sequence: Sequence) -> State:
     """Return the state after an abort. If the request's blocks are being loaded or sent, they
-    become free once that is done (V1-R25)."""
+    become free when the load or the sending ends (V1-R25)."""
     state, sequence = without_slid_blocks(config, state, sequence)
     if sequence.send_aborted and sequence.send_steps is not None and sequence.blocks:
         steps = max(sequence.loading or 0, sequence.send_steps)

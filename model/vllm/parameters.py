@@ -289,7 +289,6 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @cached_property
     def has_own_pools(self) -> bool:
-        """Return whether each group has its own pool."""
         return any(isinstance(group, PooledGroup) for group in self.more_groups)
 
     @cached_property

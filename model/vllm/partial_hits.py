@@ -169,8 +169,9 @@ def with_new(pool: Pool, names: tuple[Content, ...]) -> Pool:
 def name_tails(
     config: VllmConfig, pool: Pool, sequence: Sequence, covered: int
 ) -> tuple[Sequence, Pool]:
-    """Name the blocks in which the prompt's last unit ends, once the first `covered` tokens of the
-    request are computed."""
+    """If the first `covered` tokens of the request include the end of the prompt's last unit, name
+    the blocks in which this unit ends, so that hits can end there. Return the request and the pool.
+    """
     end, size = tail_end(config, sequence), config.block_size
     if not 0 < end <= covered:
         return sequence, pool

@@ -155,7 +155,6 @@ class Recorded:
 
 
 def _raise_hang(op: str, reply: Mapping[str, Any]) -> None:
-    """Raise TargetHung if the reply records a hang."""
     if reply.get("error") == "hung":
         seconds = reply.get("seconds")
         raise TargetHung(op, seconds if isinstance(seconds, int | float) else 0.0)

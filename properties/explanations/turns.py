@@ -58,7 +58,6 @@ def turns_cause(failure: Failure) -> Cause:
 
 
 def _is_about_waiting(failure: Failure) -> bool:
-    """Return whether the failure is about requests that wait."""
     return not failure.lost and bool(
         not failure.ended_by_it or failure.is_progress or _standstill(failure) or failure.waits
     )

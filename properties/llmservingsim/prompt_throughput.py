@@ -1,6 +1,7 @@
 """How a run counts the tokens of a prompt that it found in the cache (LSS-R23).
 
-The page does not say whether they count with the first chunk of the prompt or with the last one.
+The documentation page does not say whether these tokens count with the first chunk of the prompt or
+with the last one.
 """
 
 from collections.abc import Callable

@@ -40,7 +40,6 @@ class Predicate(NamedTuple):
     only_with: Callable[[Mapping[str, Any]], bool | int] | None = None
 
     def concerns(self, config: Mapping[str, Any]) -> bool:
-        """Return whether the configuration has the feature that the rule is about."""
         return self.only_with is None or bool(self.only_with(config))
 
 

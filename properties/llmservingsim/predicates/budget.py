@@ -153,8 +153,8 @@ def decode_beside_a_prefill(history: VllmRun, step: Step) -> bool:
 
 def start_wrong(history: VllmRun, step: Step) -> str | None:
     """Check that a starting request computes its uncached tokens, limited by the threshold and the
-    budget (LSS-R11). At HEAD with chunking off, the budget must not split these tokens; the page
-    leaves this open."""
+    budget (LSS-R11). At HEAD with chunking off, the budget must not split these tokens; the
+    documentation page leaves this open."""
     new = admitted(history, step)
     cut = None if history.revision == PAGE else _cut_although_off(history, step, new)
     return cut or _cut_wrongly(history, step, new)

@@ -1,7 +1,7 @@
 """The pool at the start of a request: free blocks and prefix hits.
 
-Sources: for the page, which only says that memory is limited, "Fine points" of the target protocol;
-for HEAD, can_fit_full_sequence in kv_cache_manager.py.
+Sources: "Fine points" of the target protocol, since the documentation page only says that memory is
+limited; for HEAD, can_fit_full_sequence in kv_cache_manager.py.
 """
 
 from ....model.observation import Step
@@ -56,7 +56,8 @@ def hit_at_least(history: VllmRun, step: Step, request: VllmRequestHistory) -> i
     """Return how many tokens a starting request must find in the cache. All of them are in blocks
     that other requests hold.
 
-    According to the page, a batch in flight may publish its blocks only when it completes.
+    According to the documentation page, a batch in flight may publish its blocks only when it
+    completes.
     """
     if not caches(history.config):
         return 0

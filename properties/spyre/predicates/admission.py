@@ -141,9 +141,9 @@ def pool_surely_has(history: RunHistory, step: Step, newcomer: RequestHistory) -
     """Return whether the pool certainly has room for the newcomer and every started request.
 
     There is room if there are free blocks for all tokens of the newcomer, except those shared with
-    running requests. The last token needs no block, but may be promised one. The page does not
-    describe a pool, so its revisions may promise each request one more block, and may count shared
-    blocks as new.
+    running requests. The last token needs no block, but may be promised one. The scheduling page
+    does not describe a pool, so its revisions may promise each request one more block, and may
+    count shared blocks as new.
     """
     size, block = history.config["num_blocks"], history.config["block_size"]
     if size is None:

@@ -37,9 +37,9 @@ def more_than_a_chunk(history: RunHistory, step: Step) -> str | None:
 def may_run_cached(history: RunHistory) -> bool:
     """Return whether entirely cached chunks may run.
 
-    According to the page, a cached chunk *can* be skipped, and a hit may include the last chunk,
-    which still runs. Releases skip all cached chunks but the last (SPY-R54), and a hit never
-    includes the last token.
+    According to the scheduling page, a cached chunk *can* be skipped, and a hit may include the
+    last chunk, which still runs. Releases skip all cached chunks but the last (SPY-R54), and a hit
+    never includes the last token.
     """
     return history.revision == "documented"
 

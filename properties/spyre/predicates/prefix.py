@@ -39,8 +39,8 @@ def first_chunk_padded(history: RunHistory, step: Step) -> bool:
 def everything_cached(history: RunHistory, step: Step) -> str | None:
     """Check that the last chunk of a prompt runs (SPY-R55).
 
-    According to the page, a hit may include the whole last chunk, which runs to yield the first
-    token. In releases, a hit never includes the last token.
+    According to the scheduling page, a hit may include the whole last chunk, which runs to yield
+    the first token. In releases, a hit never includes the last token.
     """
     runs = (step.emitted or {}) if may_run_cached(history) else ()
     for request in starting(history, step):
