@@ -60,7 +60,7 @@ def free_blocks(pool: Pool) -> int | None:
 
 def blocks_for(tokens: int, block_size: int) -> int:
     """Return the number of blocks that hold this many tokens. Both arguments may be arrays or
-    symbols."""
+    symbolic values."""
     return (tokens - 1) // block_size + 1
 
 

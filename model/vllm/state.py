@@ -47,7 +47,8 @@ class Sequence(sequence.Sequence, frozen=True):
     """A request inside the scheduler.
 
     Attributes:
-        priority, arrival: a lower number is more important; requests are numbered by arrival.
+        priority, arrival: its priority (lower numbers are more important), and its place in the
+            order of arrival.
         drafted: the number of drafts that are proposed but not computed.
         accepted, verified: when drafts are computed for the n-th time, `accepted[n]` of them are
             correct; after its last entry, `accepted` is repeated. `verified` counts how often

@@ -372,8 +372,8 @@ def _last_event(failure: Failure, name: str) -> Iterator[tuple[int, str]]:
 def _source_of_hit(
     failure: Failure, account: RequestHistory, hit: int
 ) -> Iterator[tuple[int, str]]:
-    """Yield a step and a sentence: in this step, another request computed the tokens that this one
-    found."""
+    """Yield the step in which another request computed the tokens that this request found, and a
+    sentence about it."""
     others = [other for other in failure.history.kin(account) if other is not account]
     source = max(others, key=partial(in_common, account), default=None)
     if source is not None and in_common(account, source) >= hit:

@@ -1,7 +1,7 @@
 """The pool at the start of a request: free blocks and prefix hits.
 
-Sources: "Fine points" of the target protocol, since the documentation page only says that memory is
-limited; for HEAD, can_fit_full_sequence in kv_cache_manager.py.
+Sources: for revision `documented`, "Fine points" of the target protocol, because the documentation
+page only says that memory is limited; for HEAD, can_fit_full_sequence in kv_cache_manager.py.
 """
 
 from ....model.observation import Step
