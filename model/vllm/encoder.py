@@ -195,8 +195,8 @@ def refuse(plan: EncoderPlan, sequence: Sequence, running: Iterable[Sequence]) -
 def take_back_inputs(
     plan: EncoderPlan, sequence: Sequence, others: Iterable[Sequence]
 ) -> EncoderPlan:
-    """Return the plan after a request is preempted. Inputs of this request that another request
-    needs are reassigned to that request. Its other inputs leave the plan.
+    """Return the plan after a request is preempted. An input that the plan computes for this
+    request goes to another request that needs it. If there is none, the input leaves the plan.
     """
     others = [other for other in others if other.id != sequence.id]
     computing = {name: places for name, places in plan.computes.items() if name != sequence.id}
