@@ -341,8 +341,8 @@ def hold(config: VllmConfig, pool: Pool, sequence: Sequence, covered: int) -> tu
 
 
 def without_old_drafts(config: VllmConfig, sequence: Sequence, table: Table, wanted: int) -> Table:
-    """Return a Mamba group's table, extended up to the place before the one in which the step
-    leaves its state. The blocks of earlier drafts are moved to the end of the table."""
+    """Return a Mamba group's table, extended so that the step leaves its state in the next place.
+    The blocks of earlier drafts are moved to the end of the table."""
     state, size = wanted - config.drafts - 1, config.block_size
     begins = len(table) <= sequence.computed // size  # the table has only the hit
     first = len(table) if begins else len(table) - config.drafts

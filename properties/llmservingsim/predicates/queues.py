@@ -178,7 +178,7 @@ def left_out(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def _could_start(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the waiting requests for which the pool has room, including their last token. In
+    """Return the waiting requests for whose tokens, including the last one, the pool has room. In
     revision `documented`, omit requests behind one that waits for blocks."""
     could, free = [], least_free(history, step)
     for request in left_waiting(history, step):

@@ -171,8 +171,8 @@ def prefill_wanted_while_paused(history: SpyreRun, step: Step) -> bool:
 
 
 def wrong_pause(history: SpyreRun, step: Step) -> str | None:
-    """Unless a prefill runs, check that exactly the requests admitted by the fairness order decode
-    (SPY-R51)."""
+    """Unless a prefill runs, check that the decoding requests are exactly those admitted by the
+    fairness order (SPY-R51)."""
     all_requests = waiting_to_decode(history) + history.decoding()
     if not all_requests or history.prefill_members(step):
         return None
