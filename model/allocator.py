@@ -2,8 +2,8 @@
 content.
 
 All systems share this mechanism. Each system decides when blocks are taken and published, which
-freed block is handed out first, and whether the index keeps all blocks with the same content or
-only the newest. Counts are in blocks, lengths in tokens.
+freed block is handed out first, and whether all blocks with the same content can be found, or only
+the newest. Counts are in blocks, lengths in tokens.
 """
 
 from collections.abc import Container
@@ -16,20 +16,20 @@ One = TypeVar("One", bound=Sequence)
 
 
 def start(pool: Pool, sequence: One, hit: tuple[int, ...], block_size: int) -> tuple[One, Pool]:
-    """Return the request and the pool after the request has taken the cached blocks of `hit`."""
+    """Return the sequence and the pool after the sequence has taken the cached blocks of `hit`."""
     tokens = len(hit) * block_size
     admitted = sequence._replace(computed=tokens, prefix_hit=tokens, blocks=hit, published=len(hit))
     return admitted, touch(pool, hit)
 
 
 def missing_blocks(sequence: Sequence, covered: int, block_size: int) -> int:
-    """Return how many more blocks the request needs for its first `covered` tokens. The number may
-    be negative."""
+    """Return how many more blocks the sequence needs for its first `covered` tokens. The number is
+    negative if the sequence has blocks for more tokens."""
     return blocks_for(covered, block_size) - len(sequence.blocks)
 
 
 def hold(pool: Pool, sequence: One, covered: int, block_size: int) -> tuple[One, Pool]:
-    """Return the request with blocks for its first `covered` tokens, and the rest of the pool."""
+    """Return the sequence with blocks for its first `covered` tokens, and the rest of the pool."""
     missing = missing_blocks(sequence, covered, block_size)
     if missing <= 0:
         return sequence, pool
@@ -40,8 +40,8 @@ def hold(pool: Pool, sequence: One, covered: int, block_size: int) -> tuple[One,
 def publish_full(
     pool: Pool, sequence: One, covered: int, block_size: int, *, newest_only: bool = False
 ) -> tuple[One, Pool]:
-    """Publish the full blocks among the first `covered` tokens of the request, so that other
-    requests can hit them. These tokens must be computed by the end of this step (ALL-R08).
+    """Publish the full blocks of the sequence's first `covered` tokens, so that other requests can
+    hit them. These tokens must be computed by the end of this step (ALL-R08).
 
     With `newest_only`, only the newest of several blocks with the same content can be found.
     """
@@ -64,8 +64,9 @@ def publish_full(
 def freed(
     sequence: Sequence, held: Container[int], block_size: int
 ) -> list[tuple[int, Content | None]]:
-    """Return the blocks that the request gives back, the last block first, each with the content by
-    which it can be found. Blocks that others hold (`held`) are not given back (ALL-R09).
+    """Return the blocks that the sequence gives back, the last block first. Each block comes with
+    the content by which it can be found, or None. Blocks in `held`, which other requests hold, stay
+    in use (ALL-R09).
     """
     return [
         (

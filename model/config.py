@@ -8,7 +8,7 @@ import msgspec
 
 from .errors import InputError
 
-# No run needs a number this large. It must be a mistake, and the run would never end.
+# A larger number can only be a mistake, and the run would never end.
 MOST = 10**9
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=MOST)]

@@ -2,7 +2,8 @@
 
 
 class InputError(ValueError):
-    """Invalid input. `path` is its JSON path (`$.requests[2].prompt`)."""
+    """Invalid input. `path` is the JSON path of the invalid value, such as
+    `$.requests[2].prompt`."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path}: {problem}")

@@ -32,7 +32,8 @@ class TargetCrashed(TargetFault):
 class TargetHung(TargetFault):
     """No complete reply to `op` came within `seconds`, so the process group was killed.
 
-    `details` is the stack of the process, if it is a Python target that schedproof itself serves.
+    `details` is the stack of the process, if the process is a Python target that schedproof itself
+    serves.
     """
 
     def __init__(self, op: str, seconds: float, details: str = "") -> None:
@@ -84,8 +85,8 @@ class TargetDied(TargetFault):
 
 
 class TargetBroken(TargetFault):
-    """The target's output in reply to `op` is not a reply of the protocol. `line_excerpt` is the
-    beginning of the output."""
+    """The target answered `op` with output that the protocol does not allow. `line_excerpt` is the
+    beginning of this output."""
 
     def __init__(self, op: str, why: str, line_excerpt: str) -> None:
         super().__init__(op, why, line_excerpt)
@@ -131,8 +132,8 @@ def ending(returncode: int) -> str:
 
 
 def last_words(stderr_tail: str) -> str:
-    """Return the last non-blank line of stderr as the end of a message, or "" if there is no such
-    line. If Python has printed the stack of a fatal signal, return the line that names it."""
+    """Return the end of a message: the last non-blank line of stderr, or "" if there is none. If
+    Python has printed the stack of a fatal signal, use the line that names the signal instead."""
     lines = [line.strip() for line in stderr_tail.splitlines() if line.strip()]
     fatal = [line for line in lines if line.startswith("Fatal Python error: ")]
     return f"; its last words: {(fatal or lines)[-1][:200]}" if lines else ""

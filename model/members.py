@@ -12,8 +12,8 @@ import msgspec
 class Record(msgspec.Struct, frozen=True, gc=False):
     """An immutable record. `_replace` returns a changed copy.
 
-    It works like a named tuple, but creating one is several times faster, which matters because
-    every step creates one for every request. The garbage collector ignores records, because they
+    It works like a named tuple, but is several times faster to create. This matters, because every
+    step creates a record for every request. The garbage collector ignores records, because they
     cannot be part of a cycle.
     """
 
@@ -29,8 +29,7 @@ class Named(Protocol):
     """A member of a queue."""
 
     @property
-    def id(self) -> str:
-        """Return the request's id."""
+    def id(self) -> str: ...
 
 
 Member = TypeVar("Member", bound=Named)
@@ -59,7 +58,7 @@ def completing(state: Any, completes: bool) -> Any:
 
 
 def ending(state: Any, request_id: str) -> Any:
-    """Return the state after making the request's next token its last one. An unknown id has no
+    """Return the state in which the request's next token is its last. An unknown id has no
     effect."""
     queues = {name: getattr(state, name) for name in QUEUES if hasattr(state, name)}
     return state._replace(

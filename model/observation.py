@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-# No run has a count this large. Python refuses to print a much larger one.
+# No run has a count this large, and Python refuses to print a number of several thousand digits.
 MOST = 10**15
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 Difference = Annotated[int, msgspec.Meta(ge=-MOST, le=MOST)]
@@ -15,21 +15,8 @@ Ids = tuple[str, ...]
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The message of a decision to the worker, which remembers all earlier messages.
-
-    `dropped`: the requests that the worker forgets before it reads the rest. `computed`: for each
-    scheduled request, the number of tokens computed before the step. `new` and `resumed`: the
-    scheduled requests that are sent in full, because the worker does not have them, or has an old
-    version. `blocks`: for each request, a list of blocks for each group of the KV cache. The worker
-    appends the list to the request's block table; if the request is sent in full, the list replaces
-    the table. `tokens`: if tokens are sent to the first stage of a pipeline, how many tokens of
-    each request this stage then knows, including drafts. `copies`: blocks that the worker copies
-    before it computes the step, each as a pair of the block and the block that becomes its copy.
-    `inputs`: for each request, the encoder inputs whose data the worker gets, by the number of
-    their segment; a new request comes with these and no others. `released`: those whose data the
-    worker then discards. `inputs` is null if it is not shown. `drafts`: for each request, how many
-    drafts the worker verifies; null if it is not shown. `placeholders`: the requests whose drafts
-    are placeholders, which the worker replaces with the drafts that it has proposed itself.
+    """The message of a decision to the worker, which remembers all earlier messages. The reference
+    page on formats describes each field.
     """
 
     computed: dict[str, Count]
@@ -46,12 +33,9 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CacheEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An event that tells a router how the prefix cache has changed. A block is named by what it
-    holds, in which group of the KV cache; the names themselves have no meaning.
-
-    `stored`: these `blocks`, which hold `block_size` tokens each, can be found from now on; the
-    event lists `tokens` tokens. `removed`: these blocks can no longer be found. `cleared`: no block
-    can be found any more.
+    """An event that tells a router how the prefix cache has changed. The reference page on formats
+    describes each field. A block's name stands for the block's content and its group of the KV
+    cache, and has no other meaning.
     """
 
     kind: Literal["stored", "removed", "cleared"]
@@ -61,9 +45,9 @@ class CacheEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CacheEvents(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The events published in a step, in order, and what has really changed since events were last
-    published: the blocks that `entered` the prefix cache, and those that `left` it. All are empty
-    if nothing is published because no decision completes."""
+    """The events that a step publishes, in order, and how the cache has really changed since the
+    last publication: the blocks that `entered` it, and those that `left` it. If no decision
+    completes, the step publishes nothing, and all three are empty."""
 
     events: tuple[CacheEvent, ...] = ()
     entered: Ids = ()
@@ -73,29 +57,9 @@ class CacheEvents(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One step after its completion; `None` marks a field that the target does not show.
 
-    `emitted_at`: for each request, the position in its output, from 0, of the first token emitted
-    in this step. `parked`: the waiting requests that hold blocks, either for a load (under way or
-    done) or between two turns of a session. `deferred`: the waiting requests that a router holds
-    back until they are due. `handed_over`: the requests that another instance will decode. `over`:
-    whether the simulation ends. `encoder_inputs`: the segments of each prompt that an encoder
-    computes in this step, numbered from 0. `encoder_dropped`: the names of segments whose outputs
-    are no longer kept. `group_blocks`: if the KV cache has several groups, a block table for each
-    group except the first, whose table is in `blocks`; 0 stands for a block that was given back.
-    `group_free_blocks`: the free blocks of each of these groups, if each has its own pool.
-    `sent`: the decision's message to the worker. `completes`: whether a decision completes in this
-    step. Only recordings of a server with several decisions in flight need this field; when
-    schedproof drives the scheduler, the protocol determines when decisions complete.
-    `cache_events`: what the step tells routers about the prefix cache.
-
-    `masks`: the masks of each request that has a grammar and samples in this step's decision. There
-    is one mask for each draft, and one for the token after the drafts. A mask is shown as a number
-    of output tokens: it allows what the grammar allows after that many tokens. null stands for a
-    mask that allows every token, and -1 for one that was not made from the request's grammar.
-    `grammars`: for each request with a grammar that gets tokens in this step, how many tokens its
-    grammar has accepted so far.
-
-    Token counts and throughputs are in tokens. `left_pad_blocks`, `free_blocks` and
-    `reserved_blocks` are in blocks. Lists are in queue order, after finished requests have left.
+    The reference page on formats describes each field. Token counts and throughputs are in tokens.
+    `left_pad_blocks`, `free_blocks` and `reserved_blocks` are in blocks. Lists are in queue order,
+    after finished requests have left.
     """
 
     kind: Kind
@@ -138,7 +102,6 @@ NAMES_NO_REQUEST = ("encoder_dropped", "sent", "cache_events")
 
 
 def rename_requests(step: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return the step with requests renamed as in `names`."""
     others = {
         field: value if field in NAMES_NO_REQUEST else _renamed(value, names)
         for field, value in step.items()

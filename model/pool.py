@@ -1,8 +1,7 @@
-"""KV-cache blocks: which are free, in what order they are handed out, and which content full ones
-have.
+"""KV-cache blocks: which are free, in what order they are handed out, and what full blocks contain.
 
-Block numbers serve as names; 0 is the padding block. A free block keeps its old content, and can be
-found by that content until it is handed out again.
+A block is identified by its number; block 0 is the padding block. A free block keeps its old
+content, and can be found by that content until it is handed out again.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -19,9 +18,9 @@ class Names(NamedTuple):
     then have several names.
 
     `of` maps each block that can be found to its names. `new` are names of states that the current
-    step has yet to compute. `copied` lists the copies that the step makes. Each has the number of
-    the group, the block, and the block that becomes its copy. Both blocks stay in use until the
-    decision is made.
+    step has yet to compute. `copied` lists the copies that the step makes. Each copy is given by
+    the number of the group, the block, and the block that becomes its copy. Both blocks stay in use
+    until the decision is made.
     """
 
     of: Mapping[int, tuple[Content, ...]] = {}
@@ -40,7 +39,7 @@ class Pool(NamedTuple):
     KV groups, if each group has its own pool and numbers its blocks from 1.
 
     Every block is in the pool or held by a request, so none is lost (ALL-R09): blocks leave the
-    pool only by `take` and return only by `give_back`.
+    pool only by `take` and `touch`, and return only by `give_back`.
     """
 
     size: int | None = None
@@ -61,7 +60,7 @@ def free_blocks(pool: Pool) -> int | None:
 
 def blocks_for(tokens: int, block_size: int) -> int:
     """Return the number of blocks that hold this many tokens. Both arguments may be arrays or
-    symbols."""
+    symbolic values."""
     return (tokens - 1) // block_size + 1
 
 
@@ -100,7 +99,7 @@ def take(pool: Pool, count: int) -> tuple[tuple[int, ...], Pool]:
 
 
 def pool_of_group(pool: Pool, number: int) -> Pool:
-    """Return the pool of a KV group; `number` is the group's index among those after the first."""
+    """Return the pool of a KV group; `number` counts the groups after the first, from 0."""
     return pool.beside[number] if pool.beside else pool
 
 

@@ -17,10 +17,10 @@ FEATURES = "features"
 
 
 class StartUp(msgspec.Struct, frozen=True):
-    """Whether a server of the target would start with this configuration; None if unknown.
+    """The target's answer to the question whether its server would start with this configuration.
 
-    `why` names the check that the configuration passed. If the check failed, or if there was none,
-    `why` gives the reason.
+    `starts` is None if the target does not know. `why` names the check that the configuration
+    passed. If the check failed, or if there was none, `why` gives the reason.
     """
 
     starts: bool | None
@@ -125,7 +125,7 @@ def read_ok(op: str, reply: Any) -> str | None:
 
     Raises:
         TargetCrashed: the reply says that the scheduler raised an exception.
-        AdapterFault: the reply is none of these, or is not an object.
+        AdapterFault: the reply is anything else.
     """
     if not isinstance(reply, Mapping):
         raise AdapterFault(op, f"the reply is {_text(reply)}; valid: an object with ok", "")

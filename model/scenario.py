@@ -53,10 +53,7 @@ CONTROLS: tuple[str, ...] = get_args(Control)
 class Turn(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True
 ):
-    """A further input of a session. `delay` is the number of steps for which the session waits for
-    this input after the previous turn has ended. None means that it arrives together with the
-    previous turn's input. `grammar_ends`: the turn's output has a grammar, which ends after this
-    many tokens; None means that there is no grammar."""
+    """A further input of a session. The reference page on formats describes each field."""
 
     prompt: Annotated[tuple[Segment, ...], msgspec.Meta(min_length=1)]
     max_tokens: Positive
@@ -74,34 +71,8 @@ class Turn(
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A client's request. Lengths are in tokens; `arrival` and `abort_at` are steps, from 0.
-
-    Speculative decoding. `accepted`: the number of correct drafts in each step that verifies some,
-    repeated as needed; empty means none.
-
-    Connectors. `external_tokens`: the number of prompt tokens that a connector can load.
-    `load_steps`: how many steps the load takes, after the step that parks the request.
-    `load_fails_at`: the first token at which the load fails. `load_deferrals`: how often the
-    connector answers that it does not know yet how many tokens it has. `send_steps`: the blocks of
-    the request are sent in the step after its last token, and in this many steps after that one;
-    None means that nothing is sent. `send_aborted`: whether blocks are sent even if the request is
-    aborted; sending then starts at once.
-
-    Other features. `encoder_inputs`: the segments of the prompt, by number from 0, that an encoder
-    computes before the model does. `cache_salt` and `lora`: requests with different salts or
-    adapters never share blocks, even for the same tokens; `x` and `x#2` are two adapters with the
-    name `x`. `grammar_steps`: the number of steps after the request's arrival for which the grammar
-    of its structured output is being compiled; with `grammar_fails`, it then turns out to be
-    invalid. `grammar_begins`: the number of output tokens in which the model reasons before it
-    answers; the grammar constrains only later ones. `grammar_ends`: the number of output tokens
-    after which the grammar has ended; later tokens are not constrained. `grammar_drafts`: how many
-    drafts fit the grammar if n output tokens are known, for each n, repeated as needed; empty means
-    all. `turns`: with streaming inputs, the turns of
-    the session after the first one; the session ends with the last of them. `tool_steps`: with a
-    main loop, the number of steps after the request's arrival for which the tool of its session
-    still runs; until then, a router holds the request back. `sent_as`: the id under which the
-    target sees the request; an earlier request has used this id. If that request is still active,
-    the target sees the request's own id instead.
+    """A client's request. The reference page on formats describes each field. Lengths are in
+    tokens; `arrival` and `abort_at` are steps, from 0.
     """
 
     id: Name
@@ -185,7 +156,8 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A control event: an operator's action before a step, after its arrivals and aborts."""
+    """A control event: an operator's action before a step's decision, after the step's arrivals and
+    aborts."""
 
     step: StepNumber
     kind: Control

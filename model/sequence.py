@@ -63,8 +63,8 @@ class Sequence(Record, frozen=True):
         return (*self.content, (f"out:{self.id}", self.generated))
 
     def name(self, number: int, block_size: int) -> Content:
-        """Return the content by which a block of the request can be found: all tokens up to its
-        end."""
+        """Return the content by which block `number` of the request can be found: all tokens up to
+        the end of this block."""
         return prefix(self.known, (number + 1) * block_size)
 
     def rewound(self) -> Self:

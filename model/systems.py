@@ -69,7 +69,7 @@ class Model(Protocol):
         """Return the state before any request arrives."""
 
     def refusal(self, request: Request) -> str | None:
-        """Return the reason why the request can never run, or None (ALL-R12)."""
+        """Return why the request can never run, or None if it can (ALL-R12)."""
 
     def arrive(self, state: Any, request: Request) -> Any:
         """Put the request into the waiting queue."""

@@ -1,8 +1,8 @@
-"""Targets, the schedulers under test. A target is an object with five methods and an optional
-sixth.
+"""Targets, the schedulers under test. A target is an object with the methods of `Target`, of which
+`control` is optional.
 
-Source: the target protocol. Replies are the protocol's JSON objects, as plain dicts. So a target in
-this process behaves like one behind a pipe.
+Source: the target protocol. Replies are the protocol's JSON objects, as plain dicts, so that a
+target in this process behaves like a target behind a pipe.
 """
 
 from collections.abc import Mapping
@@ -165,7 +165,7 @@ class ModelTarget:
 
     @property
     def at_rest(self) -> bool:
-        """Return whether all further steps will be the same until a request arrives."""
+        """Return whether all further steps will be identical until a request arrives."""
         return self._before is not None and bool(self._before == self._state)
 
     def stop(self) -> Reply:

@@ -1,7 +1,7 @@
-"""The checks: one predicate per rule, which reads nothing but observations.
+"""The checks: one predicate per rule. A predicate reads nothing but observations.
 
 - `history`: what a client of a scheduler can observe.
-- `rules`: the rules that all systems share. Each system has its own in `predicates`.
+- `rules`: the rules that all systems share. Each system has its own rules in `predicates`.
 - `checking`: runs a target and evaluates the predicates after each step.
 - `search`: lets Hypothesis drive a target.
 - `shrinking`: makes a failing scenario smaller.

@@ -1,7 +1,7 @@
 """The rule catalogue: one TOML file per system, and its loader.
 
-A file is a list of `[[rule]]` tables. Reports list broken rules in file order, so a rule comes
-before those that break only as its consequence.
+A file is a list of `[[rule]]` tables. Reports list broken rules in file order. A file therefore
+lists a rule before the rules that break as its consequence.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ KINDS = ("safety", "progress", "decision")
 # Why a rule has no predicate of its own.
 REASONS = (
     "definition",  # it defines a word or a value
-    "consequence",  # it breaks only if one of the rules that stand in for it breaks
+    "consequence",  # it breaks only if one of the rules in `stands_in` breaks
     "hardware",  # no scheduling decision shows whether it holds
     "refuted",  # a run shows that the statement is false
     "missing",  # scenarios or the protocol cannot express it yet
 )
 ENGINES = ("hypothesis", "corpus", "explore", "z3", "crosshair")
-# The optional fields of a step; `kind` and `scheduled` are always present, so no rule can lack
-# them.
+# The optional fields of a step. `kind` and `scheduled` are not among them: every step has both.
 FIELDS = (
     *("emitted", "tkv", "left_pad_blocks", "waiting", "running", "prefilling", "paused"),
     *("preempted", "finished", "computed", "prefix_hit", "blocks", "free_blocks"),
@@ -68,18 +67,19 @@ class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     change: str
 
     def applies_to(self, version: str) -> bool:
-        """Return whether the change applies to this release, or to the revision named after it."""
+        """Return whether the change applies to `version`, a release or the revision named after
+        it."""
         own, first = _release(version), _release(self.since)
         return own is not None and first is not None and own >= first
 
 
 class Divergence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A known difference from the rule, in some releases or in another part of the document.
+    """A known case in which some releases, or another part of the document, contradict the rule.
 
     `releases`: "2.1.2", "2.0.0 and 2.0.1", "2.0.0 to 2.1.0", "2.4.0 and later", "2.4.0 and before"
     or "all releases"; or a description of code that was not released ("after 1.1.0", "before
     0.2.0"). `change`: the pull request that introduced or removed the difference, if known.
-    `system`: the system that these releases belong to; "" if it is the rule's own. `only_with`:
+    `system`: the system of these releases; "" means the rule's own system. `only_with`:
     configuration keys without which the difference cannot occur; a numeric key at its default
     counts as absent.
     """
@@ -91,7 +91,6 @@ class Divergence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     only_with: tuple[str, ...] = ()
 
     def covers(self, version: str) -> bool:
-        """Return whether the divergence applies to this release."""
         if version.startswith(("after ", "before ")):
             return version in self.releases.split(" and ") or self.releases == "all releases"
         own = _release(version)
@@ -114,7 +113,8 @@ class Divergence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _release(version: str) -> Version | None:
-    """Return a release number that can be compared, or None for builds and anything else."""
+    """Parse the number of a published release. Return None for a development build and for anything
+    else."""
     try:
         release = Version(version)
     except InvalidVersion:
@@ -127,9 +127,9 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A rule: its statement, the document that states it, and the fields needed to check it.
 
     `changes`: the rule's new statements in later releases, oldest first; `worded` applies them.
-    `planned`: why it has no predicate yet. `unchecked`: why it has no predicate of its own;
-    `reason` is then one of `REASONS`, and `stands_in` names the rules that cover it. `beside`: the
-    revision whose model runs alongside the target because the user chose it for lockstep.
+    `planned`: why the rule has no predicate yet. `unchecked`: why the rule has no predicate of its
+    own; `reason` is then one of `REASONS`, and `stands_in` names the rules that are checked
+    instead. `beside`: in lockstep, the revision whose model runs alongside the target.
     """
 
     id: str
@@ -154,8 +154,8 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return not self.planned and not self.unchecked
 
     def worded(self, revision: str) -> Rule:
-        """Return the rule in the words that apply to this revision. In the result, `changes`
-        contains only later statements."""
+        """Return the rule as it is stated for `revision`. The result's `changes` are those of later
+        revisions."""
         made = [change for change in self.changes if change.applies_to(revision)]
         if not made:
             return self
@@ -165,7 +165,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def divergences_of(self, version: str) -> tuple[Divergence, ...]:
         """Return the known divergences of this release.
 
-        If the release is judged by an older statement of the rule, the newer one counts as a
+        If the release is judged by an older statement of the rule, the newer statement counts as a
         divergence.
         """
         made = [change for change in self.changes if change.applies_to(version)]
@@ -176,8 +176,8 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def names_of_revisions() -> tuple[str, ...]:
-    """Return the revisions of all systems, first as REVISION and then as SYSTEM/REVISION, for rules
-    that all systems share.
+    """Return the names by which a rule can refer to a revision: first every REVISION, then every
+    SYSTEM/REVISION. Rules that all systems share need the second form.
     """
     plain = [revision for system in SYSTEMS.values() for revision in system.revisions]
     named = [
@@ -198,8 +198,8 @@ def load(system: str, revision: str = "") -> tuple[Rule, ...]:
     then the user's own.
 
     Leave out shared rules that name no revision of this system, and divergences of other systems.
-    Each rule has the statement that applies to `revision`; without a revision, it has the statement
-    of the documents.
+    Each rule has the statement that applies to `revision`. Without a revision, each rule has the
+    statement of the documents.
 
     Raise CatalogueError if the system has no catalogue or a file is not valid.
     """
@@ -265,7 +265,7 @@ def select(rules: Sequence[Rule], ids: Iterable[str]) -> tuple[Rule, ...]:
 
 
 def _bare(rule_id: str) -> str:
-    """Return an id without the zeros before its number: SPY-R7 means SPY-R07."""
+    """Return the id without leading zeros in its number, so that SPY-R7 can stand for SPY-R07."""
     return re.sub(r"(?<!\d)0+(?=\d)", "", rule_id.upper())
 
 
@@ -274,12 +274,11 @@ def _has(system: str, rule_id: str) -> bool:
 
 
 def selected(rules: Sequence[Rule], words: Iterable[str]) -> dict[str, bool]:
-    """Map the id of each rule that the words select to True if a word is this id, and to False if
-    only patterns select it.
+    """Return the ids of the rules that `words` select. An id maps to True if it is one of the
+    words, and to False if only a pattern matches it.
 
-    A word is either an id, which names a rule itself, or a pattern such as ALL-*, which selects
-    every checked rule that matches. Raise CatalogueError for an unknown id, and for a pattern that
-    matches nothing.
+    A word is either an id or a pattern such as ALL-*. A pattern selects every checked rule whose id
+    it matches. Raise CatalogueError for an unknown id, and for a pattern that matches nothing.
     """
     options: dict[str, bool] = {}
     for word in words:
@@ -360,7 +359,7 @@ def _faults(rule: Rule, path: str) -> Iterator[str]:
 
 
 def _check_faults(rule: Rule, path: str) -> Iterator[str]:
-    """Yield what is wrong with how the rule is checked, or with why it is not."""
+    """Yield the faults in the fields that say how the rule is checked, or why it is not."""
     reasons = [key for key in ("planned", "unchecked") if getattr(rule, key)]
     if len(reasons) > 1:
         yield _fault(f"{path}.unchecked", rule.unchecked, "absent, because the rule is planned")

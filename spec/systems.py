@@ -2,8 +2,8 @@
 descriptor.
 
 The parts of a descriptor belong to the layers above, which are slow to import (Hypothesis, Z3). A
-part is therefore either the object itself or a string, "module:attribute" or "module", that is
-imported on first use. Each layer has a typed function that returns the part that this layer uses:
+part can therefore be a string instead of the object itself: "module:attribute" or "module". The
+string is resolved on first use. Each layer reads its parts through a typed function, in
 `model.systems`, `properties.history.bounds`, `properties.rules.registry`,
 `properties.search.generators`, `solver.systems`, `gate.targets.scales`.
 """
@@ -33,7 +33,7 @@ class System:
         catalogue: the TOML file of its rules.
         model: `model.systems.Reference`.
         bounds: `properties.history.bounds.Bounds`, in steps.
-        predicates: by rule id, `properties.rules.predicate.Predicate`.
+        predicates: for each rule id, its `properties.rules.predicate.Predicate`.
         generators: `properties.search.generators.Generators`.
         scales: `gate.targets.scales.GateScales`, the configurations in which its targets are
             judged.
@@ -46,27 +46,27 @@ class System:
         projections: a function of scenario, version and steps that yields
             `properties.explanations.failure.Projected`; None if admission makes no projections.
         facts: a function of `properties.explanations.failure.Failure` that yields sentences about
-            its own features; None if there are none.
-        pads: whether the requests of a batch are padded to a common length, its tkv; web pages then
-            draw the padding and batch x tkv.
+            the system's own features; None if there are none.
+        pads: whether the requests of a batch are padded to a common length, the tkv. Web pages then
+            draw the padding, and batch x tkv.
         space: `solver.systems.SystemSpace`, its small scopes; None if it cannot be explored.
-        proofs: by rule id, `solver.smt.obligation.RuleProof`; None if nothing is proven.
-        contracts: by name, `solver.systems.Contract`, for the command `check contracts`; None if
-            there are none.
-        questions: `gate.search.question.OwnQuestions`, which `search` decides in addition to the
-            proofs, or None.
+        proofs: for each proven rule id, its `solver.smt.obligation.RuleProof`; None if nothing is
+            proven.
+        contracts: for each name, the `solver.systems.Contract` that `check contracts` checks; None
+            if there are none.
+        questions: `gate.search.question.OwnQuestions`, the questions that `search` can decide in
+            addition to those of `proofs`; or None.
         neutral: for each configuration key, a value without effect, for comparisons with systems
             that lack the key; None if there are none.
-        releases: `gate.targets.supported_releases.Package`s whose releases are its schedulers, or
-            None.
+        releases: the `gate.targets.supported_releases.Package`s whose releases contain its
+            scheduler, or None.
         checkout: `gate.targets.checkouts.Checkout`, a checkout of its scheduler in a user's folder,
             or None.
-        schedulers: names that its published schedulers report; known divergences apply to these
-            only.
+        schedulers: the names that its published schedulers report. Known divergences apply only to
+            a target that reports one of them.
         decides_as: for each version that a target may report, the revision whose model makes the
             same decisions.
-        runs_only: rules that no state of a model can break, and that the explorer therefore leaves
-            out.
+        runs_only: rules that no state of a model can break. The explorer leaves them out.
         builds_on: the other system whose parts it uses, if any.
         followed_by: for each revision, the step fields that a client needs to tell which tokens are
             computed.
@@ -112,7 +112,7 @@ def register(system: System) -> None:
 
 
 def unregister(name: str) -> None:
-    """Forget a system, for tests that register their own."""
+    """Remove a system from the registry. Tests that register a system need this."""
     del _registered[name]
 
 

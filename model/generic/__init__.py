@@ -1,2 +1,2 @@
-"""Any scheduler with continuous batching, judged by the common rules; it may declare its own
-configuration keys."""
+"""The generic system: any scheduler with continuous batching. It is judged by the common rules, and
+may declare its own configuration keys."""

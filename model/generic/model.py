@@ -1,14 +1,15 @@
-"""The reference model of the generic system. It is vLLM's scheduler, whose rules are stricter. Only
-the groups of the KV cache differ: each has its own pool.
+"""The reference model of the generic system: vLLM's scheduler, except that each group of the KV
+cache has its own pool. The rules of vLLM are stricter than those of the generic system.
 
-The comments of vLLM's model name the rules of every system (ALL-Rnn). The rules of this system are
-implemented in these places: GEN-R01 in `vllm.scheduler.clamp`; GEN-R02, GEN-R04 and GEN-R10 in
-`admit_waiting`; GEN-R08 in `vllm.completion.complete`; GEN-R09 in `vllm.completion.carry_out` and
-`vllm.scheduler.preempt`; GEN-R05 in `vllm.kv_cache.hold`; GEN-R06 and GEN-R07 in `allocator`;
-GEN-R11 in `vllm.kv_cache.free`; GEN-R12 in `hold`; GEN-R13 in `advance_running`; GEN-R14 in
-`vllm.completion.tokens_in_flight`; GEN-R15 in `vllm.speculation`; GEN-R16, GEN-R17, GEN-R18,
-GEN-R19 and GEN-R20 in `vllm.connector`; GEN-R21 and GEN-R22 in `vllm.queue`; GEN-R41 and GEN-R42 in
-`vllm.queue.put_back`; GEN-R40 in `vllm.kv_groups.slide`; GEN-R03 in `VllmModel.refusal`.
+The comments of vLLM's model name the rules that all systems share (ALL-Rnn). The generic system's
+own rules are implemented in these places: GEN-R01 in `vllm.scheduler.clamp`; GEN-R02, GEN-R04 and
+GEN-R10 in `admit_waiting`; GEN-R08 in `vllm.completion.complete`; GEN-R09 in
+`vllm.completion.carry_out` and `vllm.scheduler.preempt`; GEN-R05 in `vllm.kv_cache.hold`; GEN-R06
+and GEN-R07 in `allocator`; GEN-R11 in `vllm.kv_cache.free`; GEN-R12 in `hold`; GEN-R13 in
+`advance_running`; GEN-R14 in `vllm.completion.tokens_in_flight`; GEN-R15 in `vllm.speculation`;
+GEN-R16, GEN-R17, GEN-R18, GEN-R19 and GEN-R20 in `vllm.connector`; GEN-R21 and GEN-R22 in
+`vllm.queue`; GEN-R41 and GEN-R42 in `vllm.queue.put_back`; GEN-R40 in `vllm.kv_groups.slide`;
+GEN-R03 in `VllmModel.refusal`.
 """
 
 from collections.abc import Mapping
@@ -52,12 +53,12 @@ class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GenericConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The configuration of any scheduler. Lengths are in tokens, `num_blocks` in blocks. null
-    leaves the value to the scheduler, and no rule checks it.
+    """The configuration of any scheduler. Lengths are in tokens, `num_blocks` in blocks. If a value
+    is null, the scheduler chooses it, and no rule checks it.
 
     `order` is the order in which requests start: fcfs (first come, first served) or any. `own`
-    contains the keys that the scheduler declares as `config_keys` in its reply to `start`. All
-    other keys are absent unless they have an effect. So a scheduler never sees the keys of a
+    contains the keys that the scheduler declares as `config_keys` in its reply to `start`. The keys
+    described below are absent unless they have an effect, so a scheduler never sees the keys of a
     feature that it does not have.
 
     Steps in flight: with `async_scheduling`, a step is decided while the previous one is computed.
@@ -71,7 +72,7 @@ class GenericConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     itself or ends.
 
     Groups: each of `kv_groups` has its own blocks for every request, and its own pool. The first
-    group is full attention, whose pool has the configuration's `num_blocks`.
+    group is full attention; the configuration's `num_blocks` is the size of its pool.
 
     Priorities: with `order_by_priority`, the most important requests start first and are preempted
     last.
@@ -97,7 +98,7 @@ class GenericConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     @property
     def features(self) -> dict[str, Any]:
-        """Return the optional features of vLLM's scheduler that are on."""
+        """Return those optional features of vLLM's scheduler that the configuration turns on."""
         own = ("order_by_priority", "kv_groups")
         values = {key: getattr(self, key) for key in FEATURES if key not in own}
         return in_effect(values, {})
@@ -161,8 +162,8 @@ def _drafts_ahead(config: GenericConfig) -> bool:
 
 
 def as_vllm(config: GenericConfig) -> dict[str, Any]:
-    """Return the corresponding configuration of vLLM's scheduler, which obeys all rules of this
-    system. It has a single group."""
+    """Return the corresponding configuration of vLLM's scheduler, with a single group. In this
+    configuration, vLLM's scheduler obeys all rules of the generic system."""
     slots, budget = config.max_num_seqs or SLOTS, config.max_num_batched_tokens or ROOM
     return {
         "block_size": config.block_size,
@@ -190,7 +191,7 @@ NEUTRAL: Mapping[str, Any] = {
 
 
 def with_pools(decided_as: VllmConfig, groups: tuple[Group, ...] | UnsetType) -> VllmConfig:
-    """Return the configuration with these groups, each of which has its own pool."""
+    """Return `decided_as` with these groups, each of which has its own pool."""
     if not groups:
         return decided_as
     further = [
@@ -213,8 +214,8 @@ class GenericModel(VllmModel):
         return State(pool=Pool(self.config.num_blocks, beside=tuple(further)))
 
     def refusal(self, request: Request) -> str | None:
-        """Return why `request` can never run, or None. It must fit into the pool of each group
-        (ALL-R12)."""
+        """Return why `request` can never run, or None if it can. A request can run only if it fits
+        into the pool of each group (ALL-R12)."""
         if (why := super().refusal(request)) is not None:
             return why
         longest = sum(request.whole) - 1

@@ -1,4 +1,5 @@
-"""LLMServingSim's parameters, in its own terms, with the page's defaults (LSS-R36)."""
+"""LLMServingSim's parameters, under its own names and with the defaults of its documentation page
+(LSS-R36)."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -31,8 +32,8 @@ class LlmServingSimConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     instances: Annotated[int, msgspec.Meta(ge=0, le=2)] = 0
 
     def has_slot(self, taken: int) -> bool:
-        """Return whether a request may join `taken` others (LSS-R04). It always may if the cap is 0
-        (LSS-R05)."""
+        """Return whether a request may join `taken` others (LSS-R04). If `max_num_seqs` is 0, it
+        always may (LSS-R05)."""
         return not self.max_num_seqs or taken < self.max_num_seqs
 
     def capped(self, tokens: int) -> int:

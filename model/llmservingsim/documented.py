@@ -1,10 +1,10 @@
-"""LLMServingSim's page as functions, in the order of the page: one queue, first come, first served,
-under one budget.
+"""LLMServingSim's documentation page as functions, in the order of the page. The scheduler serves
+one queue, first come, first served, under one budget.
 
 Source: continuous-batching page, from "What the scheduler picks each step" to "Gotchas".
-`completion` contains the part that both revisions share: the completion of a batch. The page says
-only that memory is limited. The target protocol says how: a request starts once there is room for
-all its tokens, and no later request starts before it.
+`scheduler` contains what both revisions share: the completion of a batch. The page says only that
+memory is limited. The target protocol adds that a request starts once there is room for all its
+tokens, and that no later request starts before it.
 """
 
 from ..members import find, without
@@ -15,14 +15,14 @@ from .state import Decision, Plan, Sequence, State
 
 
 def schedule(config: LlmServingSimConfig, state: State) -> Decision:
-    """Build the next batch within the budget (LSS-R06), or none if the pipeline is full or no
+    """Build the next batch within the budget (LSS-R06). Build none if the pipeline is full or no
     request can run (LSS-R01, LSS-R19). Every request gets tokens as long as any budget is left
     (LSS-P03, LSS-R17)."""
     if len(state.inflight) >= config.pp_size:
         return Decision(state, None)
     plan = Plan(state.running, state.waiting, state.pool, config.max_num_batched_tokens, {})
     for sequence in queue(config, state):
-        # Once the budget is used up, no request gets tokens, so their lengths do not matter.
+        # Once the budget is used up, the remaining requests get no tokens, whatever they need.
         if not config.has_slot(len(plan.scheduled)) or not plan.budget:
             break
         plan = serve(config, plan, sequence)
@@ -44,8 +44,8 @@ def queue(config: LlmServingSimConfig, state: State) -> list[Sequence]:
 
 
 def serve(config: LlmServingSimConfig, plan: Plan, sequence: Sequence) -> Plan:
-    """Return the plan with the tokens that a request gets. If it gets none, the plan is unchanged
-    (LSS-R09)."""
+    """Return the plan with the tokens that the sequence gets. If it gets none, the plan is
+    unchanged (LSS-R09)."""
     if find(plan.running, sequence.id):
         tokens = cap(config, plan.budget, need(sequence))
         return advance(config, plan, sequence, tokens) if tokens else plan
@@ -55,8 +55,8 @@ def serve(config: LlmServingSimConfig, plan: Plan, sequence: Sequence) -> Plan:
 
 
 def start(config: LlmServingSimConfig, plan: Plan, sequence: Sequence) -> Plan:
-    """Give a request its first tokens. If blocks are missing, no later request starts before it
-    (LSS-P01, ALL-R05). Once it runs, it never waits again (ALL-R03)."""
+    """Give the sequence its first tokens. If too few blocks are free for it, no later request
+    starts before it (LSS-P01, ALL-R05). Once the sequence runs, it never waits again (ALL-R03)."""
     hit = kv_cache.prefix_hit(config, plan.pool, sequence)
     tokens = cap(config, plan.budget, need(sequence) - len(hit) * config.block_size)  # LSS-R11
     if not tokens:
@@ -77,8 +77,8 @@ def start(config: LlmServingSimConfig, plan: Plan, sequence: Sequence) -> Plan:
 
 
 def advance(config: LlmServingSimConfig, plan: Plan, sequence: Sequence, tokens: int) -> Plan:
-    """Give a started request its tokens. The blocks for them were promised to it when it started
-    (ALL-R06, ALL-R10)."""
+    """Give a running sequence its tokens. The blocks for these tokens were promised when the
+    sequence started (ALL-R06, ALL-R10)."""
     grown, pool = kv_cache.hold(config, plan.pool, sequence, tokens)
     return plan._replace(
         running=tuple([grown if other.id == sequence.id else other for other in plan.running]),
@@ -89,14 +89,14 @@ def advance(config: LlmServingSimConfig, plan: Plan, sequence: Sequence, tokens:
 
 
 def need(sequence: Sequence) -> int:
-    """Return how many tokens a request needs: one, or the rest of its prompt (LSS-R11, LSS-R12,
-    LSS-R13)."""
+    """Return how many tokens a request needs: one if it decodes, otherwise the rest of its prompt
+    (LSS-R11, LSS-R12, LSS-R13)."""
     return 1 if sequence.generated else sequence.prompt - sequence.computed
 
 
 def cap(config: LlmServingSimConfig, budget: int, needed: int) -> int:
-    """Return how many tokens of the budget a request gets. Without chunked prefill, it gets either
-    all that it needs or none (LSS-R10)."""
+    """Return how many of its `needed` tokens a request gets from the budget. Without chunked
+    prefill, it gets either all of them or none (LSS-R10)."""
     wanted = config.capped(needed)
     if not config.enable_chunked_prefill and wanted > budget:
         return 0

@@ -1,8 +1,8 @@
 """The decision of the code at HEAD: vLLM V1's loop over running requests, then waiting ones.
 
-Source: serving/core/scheduler.py at 5daddb2. The code does not distinguish prefill and decode: the
-computed tokens of every request catch up with its known ones. If there are too few free blocks, the
-running request that was admitted last is preempted.
+Source: serving/core/scheduler.py at 5daddb2. The code does not distinguish prefill and decode:
+every request computes those of its known tokens that are not computed yet. If too few blocks are
+free, the running request that was admitted last is preempted.
 """
 
 from ..members import without
@@ -26,9 +26,9 @@ def schedule(config: LlmServingSimConfig, state: State) -> Decision:
 
 
 def advance_running(config: LlmServingSimConfig, plan: Plan) -> Plan:
-    """Schedule running requests in the order of admission. Preempt those admitted last, so that the
-    first always makes progress (ALL-R06, ALL-R10). Each retry has one fewer possible victim, so the
-    loop ends (ALL-R02)."""
+    """Schedule running requests in the order of admission. If too few blocks are free, preempt the
+    request admitted last, so that the first one always makes progress (ALL-R06, ALL-R10). Each
+    retry has one fewer possible victim, so the loop ends (ALL-R02)."""
     place = 0
     while place < len(plan.running) and plan.budget > 0:
         sequence = plan.running[place]
@@ -96,7 +96,7 @@ def preempt(config: LlmServingSimConfig, plan: Plan, last: Sequence) -> Plan:
 
 def prompt_tokens(sequence: Sequence, tokens: int) -> int:
     """Return how many tokens a request in a batch adds to the prompt throughput. A one-token chunk
-    counts only if it is the last chunk, and tokens that are recomputed after a preemption count
+    counts only if it completes the prompt. Tokens that are computed again after a preemption count
     again."""
     if not sequence.generated and completes(sequence):
         return tokens + sequence.prefix_hit

@@ -1,8 +1,9 @@
 """The blocks of the KV cache: which are free, which are held by a request, and which can be found
 by their content.
 
-Source: revision `head` for the order of free blocks, and for the index, which keeps for each
-content only the block that was filled last. The page leaves both open. Counts are in blocks.
+Source: the code of revision `head`, for two things that the documentation page leaves open: the
+order of free blocks, and which of several blocks with the same content is found (the one filled
+last). Counts are in blocks.
 """
 
 from .. import allocator
@@ -12,10 +13,9 @@ from .state import Sequence
 
 
 def prefix_hit(config: LlmServingSimConfig, pool: Pool, sequence: Sequence) -> tuple[int, ...]:
-    """Return the numbers of the cached blocks at the start of the tokens that a request must
-    compute (LSS-R02). They contain the request's own tokens (ALL-R11), but never the last one,
-    because computing it yields the next token (LSS-R33). Without a prefix cache there is no hit
-    (LSS-R03)."""
+    """Return the numbers of the cached blocks with which the sequence begins (LSS-R02). These
+    blocks contain the sequence's own tokens (ALL-R11), but never its last token, because computing
+    that token yields the next one (LSS-R33). Without a prefix cache there is no hit (LSS-R03)."""
     if not config.enable_prefix_caching:
         return ()
     return cached_blocks(pool, sequence.known, sequence.num_tokens, config.block_size)
@@ -24,8 +24,8 @@ def prefix_hit(config: LlmServingSimConfig, pool: Pool, sequence: Sequence) -> t
 def grow(
     config: LlmServingSimConfig, pool: Pool, sequence: Sequence, tokens: int
 ) -> tuple[Sequence, Pool] | None:
-    """Return a running request with room for `tokens` more tokens, or None if too few blocks are
-    free, which is not an error (ALL-R01)."""
+    """Return a running sequence with room for `tokens` more tokens, and the pool. Return None if
+    too few blocks are free; this is not an error (ALL-R01)."""
     missing = allocator.missing_blocks(sequence, sequence.computed + tokens, config.block_size)
     if missing > 0 and not fits(pool, missing):
         return None
@@ -41,11 +41,10 @@ def admit(
     longest: int,
     promised: int = 0,
 ) -> tuple[Sequence, Pool] | None:
-    """Return a waiting request with the blocks of its `hit` and room for `tokens` more tokens.
+    """Return a waiting sequence with the blocks of its `hit` and room for `tokens` more tokens.
     Return None if the free blocks, less those `promised` to others, are too few for `longest`
-    tokens, the request's maximum length."""
-    # Cached blocks that no request holds are free now but will then be in use, so they count as
-    # needed.
+    tokens, the sequence's maximum length."""
+    # The sequence takes those cached blocks that no request holds out of the free blocks.
     missing = blocks_for(longest, config.block_size) - len(hit) + unheld(pool, hit)
     if not fits(pool, missing + promised):
         return None
@@ -63,8 +62,8 @@ def promised(config: LlmServingSimConfig, running: tuple[Sequence, ...]) -> int:
 def hold(
     config: LlmServingSimConfig, pool: Pool, sequence: Sequence, tokens: int
 ) -> tuple[Sequence, Pool]:
-    """Return the request with blocks for `tokens` more tokens. The blocks that this step fills can
-    be found at once by other requests, because they are computed before any request reads them
+    """Return the sequence with blocks for `tokens` more tokens. Other requests can immediately find
+    the blocks that this step fills, because these blocks are computed before any request reads them
     (ALL-R08)."""
     covered = sequence.computed + tokens
     sequence, pool = allocator.hold(pool, sequence, covered, config.block_size)

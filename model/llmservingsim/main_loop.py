@@ -37,8 +37,8 @@ def step(
 
 
 def next_time(before: State, state: State, scheduled: bool) -> int:
-    """Return the time of the next step. If only sessions that wait for a tool are left, this is the
-    time at which the first of them is due (LSS-R21)."""
+    """Return the time of the next step. If the only sessions left are waiting for a tool, this is
+    the time at which the first of them is due (LSS-R21)."""
     if scheduled or before.inflight or not state.deferred:
         return before.clock + 1
     return max(before.clock, state.deferred[0][0])
@@ -55,8 +55,8 @@ def route_due(state: State) -> State:
 
 
 def is_over(state: State) -> bool:
-    """Return whether the simulation is over: the scheduler has no batch, no request is yet to
-    arrive, and no session waits for a tool (LSS-R20)."""
+    """Return whether the simulation is over: the scheduler has no requests, no batch is in flight,
+    and no session waits for a tool (LSS-R20)."""
     return not (state.waiting or state.running or state.inflight or state.deferred)
 
 

@@ -43,7 +43,7 @@ class LlmServingSimModel(ReferenceModel[State]):
         }
 
     def refusal(self, request: Request) -> str | None:
-        """Return None, or why `request` can never run (ALL-R12)."""
+        """Return why `request` can never run, or None if it can (ALL-R12)."""
         config = self.config
         if request.tool_steps and config.instances != 1:
             return "tool_steps needs instances 1"

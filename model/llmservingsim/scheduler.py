@@ -18,7 +18,7 @@ def arrive(state: State, newcomer: Sequence) -> State:
 
 
 def abort(config: LlmServingSimConfig, state: State, request_id: str) -> State:
-    """Remove a request as if it had finished, because neither the page nor the code mentions
+    """Remove a request as if it had finished. Neither the documentation page nor the code mentions
     aborts."""
     kept = tuple([entry for entry in state.deferred if entry[1].id != request_id])
     known = find(state.waiting + state.running, request_id) is not None
@@ -60,9 +60,9 @@ def step(
 def batch_to_complete(
     config: LlmServingSimConfig, state: State, batch: Batch | None
 ) -> Batch | None:
-    """Return the batch that completes in this step. With one stage, it is the batch that was just
-    built. With several, it is the oldest one in flight, unless a batch was built: then none
-    completes."""
+    """Return the batch that completes in this step. With one pipeline stage, this is `batch`, which
+    was just built. With several stages, a step that builds a batch completes none; any other step
+    completes the oldest batch in flight."""
     if config.pp_size == 1:
         return batch
     return state.inflight[0] if batch is None and state.inflight else None
@@ -117,7 +117,7 @@ def observe(
 
 def shows_computed(config: LlmServingSimConfig, revision: Revision) -> bool:
     """Return whether the count of computed tokens includes those of every decision, as the protocol
-    requires. On the page, the count leaves out tokens in flight."""
+    requires. In revision `documented`, the count leaves out tokens in flight."""
     return config.pp_size == 1 or revision.counts_early
 
 
@@ -125,8 +125,8 @@ def built(state: State, plan: Plan, counted: bool = False) -> Decision:
     """Return the state with the plan's batch in the pipeline. If nothing was scheduled, the state
     is unchanged.
 
-    With `counted`, the batch's tokens count as computed from now on, not only from its completion
-    (LSS-R16).
+    With `counted`, the batch's tokens count as computed at once, instead of when the batch
+    completes (LSS-R16).
     """
     running = plan.running
     if counted:
@@ -192,7 +192,7 @@ def add_done(
 
 
 def leave(config: LlmServingSimConfig, state: State, name: str) -> State:
-    """Return the state without a request. Its blocks can be hit until they are handed out."""
+    """Return the state without request `name`. Its blocks can be hit until they are handed out."""
     sequence = find(state.running + state.waiting, name)
     if sequence is None:
         return state

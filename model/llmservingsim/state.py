@@ -10,8 +10,8 @@ from .config import LlmServingSimConfig
 
 
 class Sequence(sequence.Sequence, frozen=True):
-    """A request inside the scheduler. In `head`, tokens count as computed as soon as they are
-    decided. `arrival` numbers the requests in order of arrival."""
+    """A request inside the scheduler. In `head`, tokens count as computed as soon as their batch is
+    built. `arrival` numbers the requests in order of arrival."""
 
     arrival: int = 0
 
@@ -77,8 +77,8 @@ class Revision(NamedTuple):
 
     `promises`: whether a request that starts is promised all blocks that it will need until its
     last token. `counts_early`: whether tokens count as computed when their batch is built, rather
-    than when it completes. `prompt_tokens`: (request after the batch, its tokens in the batch) ->
-    the tokens that it adds to the prompt throughput.
+    than when it completes. `prompt_tokens`: a function of a request after the batch, and of its
+    tokens in the batch; returns how many tokens the request adds to the prompt throughput.
     """
 
     schedule: Callable[[LlmServingSimConfig, State], Decision]

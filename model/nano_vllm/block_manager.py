@@ -1,9 +1,9 @@
 """The block manager keeps track of blocks: which are free, which are held by a request, and which
 can be found by their content.
 
-Source: deck, chapters 5 "Memory, Blocks, and BlockManager" and 7 "Prefix Caching". The block
-manager serves the scheduler and never touches the device. Free blocks are taken from the front of a
-deque and come back at its end. Counts are in blocks.
+Source: the slide deck on nano-vLLM, chapters 5 "Memory, Blocks, and BlockManager" and 7 "Prefix
+Caching". The block manager serves the scheduler and never touches the device. Free blocks are taken
+from the front of a deque and come back at its end. Counts are in blocks.
 """
 
 from .. import allocator
@@ -32,8 +32,8 @@ def unshared_blocks(
 def allocate(
     config: NanoConfig, pool: Pool, sequence: Sequence, hit: tuple[int, ...]
 ) -> tuple[Sequence, Pool]:
-    """Return the sequence with blocks for all its tokens. The first ones may be shared or cached
-    (NAN-R29)."""
+    """Return the sequence with blocks for all its tokens. The first of these blocks may be shared
+    or cached (NAN-R29)."""
     sequence, pool = allocator.start(pool, sequence, hit, config.block_size)
     return allocator.hold(pool, sequence, sequence.num_tokens, config.block_size)
 
@@ -51,7 +51,7 @@ def may_append(config: NanoConfig, pool: Pool, sequence: Sequence) -> tuple[Sequ
 
 
 def crosses(config: NanoConfig, sequence: Sequence) -> bool:
-    """Return whether the last token, which is not computed yet, is the first one in a block
+    """Return whether the last token, which is not computed yet, is the first token of a block
     (NAN-R17)."""
     return sequence.num_tokens % config.block_size == 1
 
@@ -79,5 +79,5 @@ def deallocate(
 
 
 def slot(table: tuple[int, ...], position: int, block_size: int) -> int:
-    """Return the device slot of the token at this position (deck, chapter 9)."""
+    """Return the device slot of the token at this position (slide deck, chapter 9)."""
     return table[position // block_size] * block_size + position % block_size

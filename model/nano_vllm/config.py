@@ -16,8 +16,8 @@ class NanoConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     """The configuration of a scheduler. `block_size` and `max_num_batched_tokens` are in tokens,
     `num_blocks` in blocks.
 
-    The budget bounds prefill steps only. `max_num_seqs` bounds the running sequences in
-    `documented`, and the sequences of one step in 0.2.0.
+    `max_num_batched_tokens` is the budget of a prefill step; decode steps have none. In
+    `documented`, `max_num_seqs` bounds the running sequences; in 0.2.0, the sequences of one step.
     """
 
     block_size: BlockSize = 256

@@ -1,8 +1,8 @@
-"""The decision that the deck describes: prefill the sequences that can be admitted or, if there are
-none, decode all running sequences.
+"""The decision that the slide deck on nano-vLLM describes: prefill the sequences that can be
+admitted or, if there are none, decode all running sequences.
 
-Source: deck, chapters 6 "Reading schedule()" and 8 "Preemption". Every function is pure: it takes a
-state and returns a decision.
+Source: slide deck, chapters 6 "Reading schedule()" and 8 "Preemption". Every function is pure: it
+takes a state and returns a decision.
 """
 
 from ..pool import Pool, blocks_for, fits
@@ -18,8 +18,8 @@ def schedule(config: NanoConfig, state: State) -> Plan:
 
 
 def prefill(config: NanoConfig, state: State) -> Plan:
-    """Admit waiting sequences in order (NAN-R07), each with its whole prompt (NAN-R12). The first
-    that cannot be admitted ends the loop, so that no other overtakes it (ALL-R05). `max_num_seqs`
+    """Admit waiting sequences in order (NAN-R07), each with its whole prompt (NAN-R12). Stop at the
+    first sequence that cannot be admitted, so that no other overtakes it (ALL-R05). `max_num_seqs`
     bounds the running sequences (NAN-R40)."""
     plan = Plan(state.running, state.waiting, state.pool, {}, True)
     budget = config.max_num_batched_tokens
@@ -85,7 +85,7 @@ def preempt(config: NanoConfig, plan: Plan, victim: Sequence, ready: tuple[Seque
 
 
 def longest_prefill(config: NanoConfig) -> int | None:
-    """Return the largest number of tokens of a sequence: the budget of a step. After a preemption,
-    the whole sequence is prefilled in one step, including the tokens that it has generated
-    (NAN-R12)."""
+    """Return the maximum length of a sequence in tokens. It is the budget of a step, because after
+    a preemption the whole sequence is prefilled in one step, including the tokens that it has
+    generated (NAN-R12)."""
     return config.max_num_batched_tokens

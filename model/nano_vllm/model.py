@@ -51,7 +51,7 @@ class NanoModel(ReferenceModel[State]):
     state: ClassVar = State
 
     def refusal(self, request: Request) -> str | None:
-        """Return None, or why `request` can never run (ALL-R12)."""
+        """Return why `request` can never run, or None if it can (ALL-R12)."""
         config = self.config
         longest = request.prompt_len + request.max_tokens - 1
         needed = blocks_for(longest, config.block_size)

@@ -1,4 +1,4 @@
-"""How release 0.2.0 differs from the deck: a prompt may be prefilled in chunks.
+"""How release 0.2.0 differs from the slide deck: a prompt may be prefilled in chunks.
 
 Source: nano-vLLM 0.2.0, Scheduler.schedule.
 """
@@ -16,7 +16,7 @@ def schedule(config: NanoConfig, state: State) -> Plan:
 
 
 def prefill(config: NanoConfig, state: State) -> Plan:
-    """Prefill as in the deck, except that the first sequence of a step may be computed only in
+    """Prefill as in `documented`, except that the first sequence of a step may be computed only in
     part. That sequence then stays at the head of the queue with all its blocks. `max_num_seqs`
     bounds only the sequences of this step.
     """

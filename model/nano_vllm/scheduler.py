@@ -1,7 +1,7 @@
 """One step of the protocol: the revision decides, and the decision completes at once.
 
-Source: deck, chapters 4 "Prefill vs Decode" and 9 "Scheduler -> GPU". Every function is pure: it
-takes a state, and returns a state and the observation of the step.
+Source: the slide deck on nano-vLLM, chapters 4 "Prefill vs Decode" and 9 "Scheduler -> GPU". Every
+function is pure: it takes a state, and returns a state and the observation of the step.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def abort(config: NanoConfig, state: State, request_id: str) -> State:
     """Remove a request from whichever queue it is in. Ids of unknown or finished requests have no
     effect.
 
-    Neither the deck nor the release has aborts, so the request leaves like a finished one.
+    Neither the slide deck nor the release has aborts, so the request leaves like a finished one.
     """
     sequence = find(state.waiting + state.running, request_id)
     if sequence is None:
@@ -82,7 +82,8 @@ def postprocess(
 
 
 def caught_up(sequence: Sequence) -> bool:
-    """Return whether all known tokens are computed. The next one is then generated (NAN-R13)."""
+    """Return whether all known tokens are computed. The step then generates the next token
+    (NAN-R13)."""
     return sequence.computed == sequence.num_tokens
 
 

@@ -1,8 +1,9 @@
 """The block pool: blocks that requests have, blocks promised to them, and blocks that they give
 back.
 
-Except for prefix hits ("Prefix caching"), the page leaves all of this open. The sources are the
-target protocol, "Pools on Spyre", and release 2.2.0 for promises. Counts are in blocks.
+Sources: the scheduling page, "Prefix caching", for prefix hits; release 2.2.0 for promised blocks;
+the target protocol, "Pools on Spyre", for everything else, which the page leaves open. Counts are
+in blocks.
 """
 
 from .. import allocator
@@ -60,15 +61,14 @@ def fits_pool(config: SpyreConfig, revision: Revision, state: State, newcomer: S
 
 
 def lost_blocks(config: SpyreConfig, revision: Revision, request: Sequence, inside: bool) -> int:
-    """Return the number of blocks that stay promised to a request after its abort, which is 0
-    (SPY-P02)."""
+    """Return how many blocks stay promised to a request after its abort: none (SPY-P02)."""
     return 0
 
 
 def admit(config: SpyreConfig, state: State, newcomer: Sequence) -> tuple[Sequence, Pool]:
     """Return the newcomer with the cached blocks of its prompt, which are now in use, and the
-    remaining pool. No step computes the chunks that they fill (SPY-R54), and no step stores these
-    blocks again (SPY-R57)."""
+    remaining pool. No step computes the chunks that these blocks fill (SPY-R54), and no step stores
+    the blocks again (SPY-R57)."""
     hit = prefix_hit(config, state, newcomer)
     if not hit:
         return newcomer, state.pool

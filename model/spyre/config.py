@@ -1,4 +1,4 @@
-"""Spyre's parameters, in its own terms, with the defaults of the scenario format."""
+"""Spyre's parameters, under its own names and with the defaults of the scenario format."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -45,7 +45,7 @@ def read_config(values: Mapping[str, Any], revision: str) -> SpyreConfig:
 
 def check_pool(config: SpyreConfig, revision: str) -> None:
     """Raise InputError if this pool has no room for even one request of max_model_len tokens,
-    because 2.5.2 would not start with it."""
+    because release 2.5.2 would not start with it."""
     if config.num_blocks is None or revision != "2.5.2":
         return
     valid = -(-config.max_model_len // config.block_size)

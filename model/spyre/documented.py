@@ -1,9 +1,9 @@
 """Spyre's scheduling page as functions, in the order of the page.
 
-Source: sendnn-inference, "Scheduling and Padding Logic". Read it side by side with the page. The
-page's headings appear as comments (`# ----`), and each function names the rules (`spec/spyre.toml`)
-that come from its part of the page. Functions are pure. Lengths are in tokens unless a name says
-blocks.
+Source: sendnn-inference, "Scheduling and Padding Logic". Read this module side by side with that
+page. The page's headings appear as comments (`# ----`), and each function names the rules
+(`spec/spyre.toml`) that come from its part of the page. Functions are pure. Lengths are in tokens
+unless a name says blocks.
 
 A release replaces some of these functions with its own (`revision.Revision`), so replaceable
 functions are called through the `revision` argument. Other modules contain everything that the page
@@ -75,9 +75,8 @@ def left_padding_blocks(prompt: int, chunk_size: int, block_size: int) -> int:
 def next_chunk(prompt: int, computed: int, chunk_size: int, block_size: int) -> tuple[int, int]:
     """Return the start and end of the active chunk, in tokens of the prompt.
 
-    This is the chunk that contains position left padding + `computed` of the padded prompt
-    (SPY-R18). The first chunk begins after the left padding, and the last one ends with the prompt
-    (SPY-R19).
+    The active chunk contains the first token that is not computed (SPY-R18). The first chunk begins
+    after the left padding, and the last one ends with the prompt (SPY-R19).
     """
     left_padding = left_padding_blocks(prompt, chunk_size, block_size) * block_size
     chunk = (left_padding + computed) // chunk_size
@@ -134,8 +133,8 @@ def request_tkvs(lengths: Members[int], block_size: int) -> list[int]:
 
 
 def max_tkv(lengths: Members[int], block_size: int) -> int:
-    """Return the largest tkv in the batch, or 0 if it is empty. This is the tkv of the request
-    whose last block is fullest (SPY-R27)."""
+    """Return the largest tkv in the batch, or 0 if the batch is empty. This is the tkv of the
+    request whose last block is fullest (SPY-R27)."""
     if not lengths:
         return 0
     filled = max([(length - 1) % block_size for length in lengths]) + 1
@@ -158,8 +157,8 @@ def candidate(config: SpyreConfig, revision: Revision, state: State) -> Sequence
     """Return the request whose prefill chunk runs in this step, or None.
 
     Only one request is in its prefill at a time (SPY-R30), and it goes before new requests
-    (SPY-R31). If there is none, only the first in line may start (SPY-R53, ALL-R05), because the
-    page adds its rules to vLLM's order, which is first come, first served.
+    (SPY-R31). If no request is in its prefill, only the first in line may start (SPY-R53, ALL-R05),
+    because the page adds its rules to vLLM's order: first come, first served.
     """
     ongoing = state.prefilling
     if ongoing is not None:
@@ -212,7 +211,7 @@ def may_prefill(config: SpyreConfig, revision: Revision, state: State, request: 
 
 
 def is_empty(state: State) -> bool:
-    """Return whether no request is admitted. No constraint applies then (SPY-R38)."""
+    """Return whether no request is admitted. If so, no constraint applies (SPY-R38)."""
     return not state.running and not state.paused
 
 
@@ -242,8 +241,8 @@ def is_last_chunk(prompt: int, computed: int, chunk_size: int) -> bool:
 def satisfies_last_chunk(
     config: SpyreConfig, revision: Revision, state: State, newcomer: Sequence
 ) -> bool:
-    """Return whether the batch has a free slot (SPY-R40), and stays within the model length and the
-    volume limit."""
+    """Return whether the batch has a free slot (SPY-R40), and would stay within the model length
+    and the volume limit with the newcomer."""
     decoding = state.decoding
     if len(decoding) >= config.max_num_seqs:
         return False

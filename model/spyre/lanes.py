@@ -84,7 +84,8 @@ class LaneResult(NamedTuple):
 
 
 def read_rules(revision: str, values: Mapping[str, Any], formula: str | None = None) -> Rules:
-    """Return configuration and choices for lanes. `formula` replaces the revision's formula.
+    """Return the rules that lanes follow in this configuration. `formula` replaces the revision's
+    formula.
 
     Raise InputError if the configuration is impossible or not supported by lanes.
     """
@@ -140,8 +141,7 @@ class Lanes:
     """
 
     def __init__(self, rules: Rules, requested: Array) -> None:
-        """Start before any request has arrived; `requested` lists requests in order of arrival
-        (`requests_table`)."""
+        """Start before any request has arrived. `requested` is the result of `requests_table`."""
         self.rules = rules
         self.requested = requested
         self.computed = np.zeros(requested.shape[1:], np.int64)
@@ -237,8 +237,8 @@ class Lanes:
 def satisfies_last_chunk(
     rules: Rules, requested: Row, computed: Row, tkv: Row, prompt: Row, max_tokens: Row
 ) -> Row:
-    """Return, with shape (L,), in which lanes the slots, the model length and the volume allow a
-    prompt to join.
+    """Return in which lanes the slots, the model length and the volume allow a prompt to join. The
+    result has shape (L,).
 
     This is `documented.satisfies_last_chunk`; `tkv` is the max-tkv that admission uses.
     """
@@ -261,8 +261,8 @@ def satisfies_last_chunk(
 
 
 def accepts(ends: Array, own: Array, limit: int, *, to_the_end: bool) -> Row:
-    """Return the lanes in which `volumetric.accepts` holds for the projections of the members,
-    shape (R, L), and of the newcomer, shape (L,)."""
+    """Return the lanes in which `volumetric.accepts` holds. `ends`, of shape (R, L), are the
+    projections of the members, and `own`, of shape (L,), those of the newcomer."""
     if to_the_end:
         ends = -np.sort(-np.vstack((ends, own[None])), axis=0)
         return (np.arange(1, len(ends) + 1)[:, None] * ends <= limit).all(axis=0)

@@ -53,7 +53,7 @@ class SpyreModel(ReferenceModel[State]):
         }
 
     def refusal(self, request: Request) -> str | None:
-        """Return the reason why `request` can never run, or None (ALL-R12). Releases also refuse
+        """Return why `request` can never run, or None if it can (ALL-R12). Releases also refuse
         some requests that can run (SPY-R62)."""
         longest = request.prompt_len + request.max_tokens - 1
         sentence = f"prompt + max_tokens - 1 = {longest} tokens"

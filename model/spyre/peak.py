@@ -2,8 +2,8 @@
 
 No release has this check: every published formula only estimates the largest batch x tkv. If no
 other request joins and no request ends early, the batch is constant between the steps in which
-requests end. Within such a period, the tkv is largest in one of two steps: the last one, or the
-last one in which some member fills a block.
+requests end. Within such a period, the tkv is largest in one of two steps: the last step, or the
+last step in which some member fills a block.
 """
 
 from bisect import bisect_left, insort
@@ -53,8 +53,8 @@ def largest_volume(
 def largest_tkv(longest: int, offsets: list[int], ends: int, block_size: int) -> int:
     """Return the largest tkv of the steps up to step `ends`. All these steps have the same members.
 
-    `offsets` lists each member's tokens beyond whole blocks before the first step, in ascending
-    order.
+    `offsets` lists, in ascending order, how many tokens each member has beyond its whole blocks
+    before the first step.
     """
     below = next_below(offsets, (1 - ends) % block_size)
     above = next_above(offsets, -ends % block_size)
@@ -76,8 +76,8 @@ def next_above(offsets: list[int], turn: int) -> int:
 def largest_of_two(longest: int, below: int, above: int, ends: int, block_size: int) -> int:
     """Return the largest tkv of the steps up to step `ends`.
 
-    This is the tkv of the member whose last block is fullest in that step (`below`), or of the
-    member that filled a block most recently (`above`).
+    This is the larger of two tkvs: that of the member whose last block is fullest in step `ends`
+    (`below`), and that of the member that filled a block most recently (`above`).
     """
     filled = (below + ends - 1) % block_size + 1
     last = (longest + ends - 1) // block_size * block_size + filled

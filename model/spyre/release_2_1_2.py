@@ -1,4 +1,4 @@
-"""How release 2.1.2 differs from the page; 2.1.1 makes the same decisions.
+"""How release 2.1.2 differs from the scheduling page; 2.1.1 makes the same decisions.
 
 Each docstring names the first release to which its function no longer applies.
 """

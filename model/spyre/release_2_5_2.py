@@ -1,8 +1,8 @@
-"""How release 2.5.2 differs from the page; 2.4.0 and 2.6.3 make the same decisions.
+"""How release 2.5.2 differs from the scheduling page; 2.4.0 and 2.6.3 make the same decisions.
 
-It promises blocks, as `documented` does (SPY-R50). As in 2.1.2, admission uses the tkv of the last
-forward pass, the check at the first chunk, and the same formula. Each docstring names the first
-release to which its function applies.
+2.5.2 promises blocks, as `documented` does (SPY-R50). Admission works as in 2.1.2: it uses the tkv
+of the last forward pass, the same check at the first chunk, and the same formula. Each docstring
+names the first release to which its function applies.
 """
 
 from collections.abc import Callable
@@ -67,8 +67,9 @@ def settled(
 
 
 def fairness_order(config: SpyreConfig, state: State) -> list[Sequence]:
-    """Return the requests: first those that have been paused longest (SPY-P01), then those with the
-    fewest generated tokens or, with long_output_priority, with the most."""
+    """Return the requests, those paused longest first (SPY-P01). If several have been paused
+    equally long, those with the fewest generated tokens come first or, with long_output_priority,
+    those with the most."""
     requests = [*state.paused, *state.decoding]
     requests.sort(key=lambda request: request.generated, reverse=config.long_output_priority)
     return sorted(requests, key=lambda request: request.paused_steps, reverse=True)
@@ -103,8 +104,8 @@ def candidate(config: SpyreConfig, revision: Revision, state: State) -> Sequence
 def satisfies_last_chunk(
     config: SpyreConfig, revision: Revision, state: State, newcomer: Sequence
 ) -> bool:
-    """Require only a free slot in the decode batch. A batch that is too large is handled by
-    pausing. Applies from 2.4.0 on (SPY-R42, SPY-R47)."""
+    """Require only a free slot in the decode batch if requests can be paused: they are paused if
+    the batch gets too large. Applies from 2.4.0 on (SPY-R42, SPY-R47)."""
     if config.pausing:
         return len(state.decoding) < config.max_num_seqs
     return documented.satisfies_last_chunk(config, revision, state, newcomer)

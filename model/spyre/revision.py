@@ -16,9 +16,9 @@ Freed = list[tuple[int, Content | None]]
 class Revision:
     """The functions that make the decisions of one published behaviour.
 
-    `documented.DOCUMENTED` contains the functions of the page; every other revision replaces some
-    of them (`sound`, `release_2_1_2`, `release_2_5_2`). To undo a single difference, restore the
-    page's function: `replace(RELEASE_2_5_2, candidate=documented.candidate)`.
+    `documented.DOCUMENTED` contains the functions of the scheduling page; every other revision
+    replaces some of them (`sound`, `release_2_1_2`, `release_2_5_2`). To undo a single difference,
+    restore the page's function: `replace(RELEASE_2_5_2, candidate=documented.candidate)`.
 
     A function that calls other functions of the revision takes the revision as its second
     parameter.
@@ -44,7 +44,7 @@ class Revision:
         lost_blocks: the number of blocks that stay promised to an aborted request; takes
             (configuration, revision, request, whether it is aborted inside a step).
         give_back: the pool with freed blocks, in the order in which they are handed out again.
-        shows: those fields of the step observation that not every revision shows.
+        shows: the fields of the step observation that this revision shows, unlike some others.
     """
 
     name: str

@@ -1,5 +1,5 @@
 """The behaviour that the Spyre scheduling page documents, except that the projection keeps every
-batch within the page's limit. With it, every rule holds.
+batch within the page's limit. With this behaviour, every rule holds.
 
 The page's own projection is too low (SPY-R43, SPY-R44). Here, every request is projected from the
 larger of the batch's tkv and the newcomer's prompt, rounded up to whole blocks, without an

@@ -1,8 +1,8 @@
 """The forward-looking volumetric check, and each published formula for it.
 
 Source: Spyre scheduling page, "Volumetric constraint"; releases as named. Each formula projects the
-largest tkv that the newcomer and every decoding request can still reach; `accepts` then goes
-through these projections. Most formulas do not guarantee the limit.
+largest tkv that the newcomer and every decoding request can still reach; `accepts` then compares
+the projections with the limit. Most formulas do not guarantee the limit.
 
 A formula consists of two terms, one for the newcomer (SPY-R43) and one for a decoding request
 (SPY-R44). A term only adds, subtracts, multiplies and divides. It therefore works with integers,
@@ -49,7 +49,7 @@ class Newcomer(NamedTuple):
 class Projection(NamedTuple):
     """The largest tkv that each request can still reach, in tokens.
 
-    With `to_the_end`, the walk also visits the requests that outlive the newcomer.
+    With `to_the_end`, `accepts` also checks the requests that outlive the newcomer.
     """
 
     newcomer: int
@@ -109,11 +109,11 @@ class ByFormula:
 
 
 def accepts(projection: Projection, limit: int) -> bool:
-    """Go through the members in the order of their projected ends. The batch shrinks by one each
-    time (SPY-R45).
+    """Return whether no projected batch x tkv exceeds the limit. The batch shrinks by one at each
+    projected end (SPY-R45).
 
-    Members that outlive the newcomer are not checked here, because they were checked when they
-    joined.
+    Unless the projection goes `to_the_end`, members that outlive the newcomer are not checked,
+    because they were checked when they joined.
     """
     if projection.to_the_end:
         all_requests = sorted([*projection.decoding, projection.newcomer], reverse=True)
@@ -128,8 +128,8 @@ def accepts(projection: Projection, limit: int) -> bool:
 
 
 def answer_at(tkv: int, to_come: int, newcomer: int, limit: int) -> bool | None:
-    """Return the decision at a member that is projected to reach `tkv`, or None if the walk
-    continues. `to_come` counts the requests that have not been visited yet, including this one and
+    """Return whether the newcomer may join, judging by a member that is projected to reach `tkv`.
+    Return None if a later member decides. `to_come` counts this member, those that end later, and
     the newcomer."""
     if newcomer <= tkv:
         return to_come * newcomer <= limit
@@ -140,8 +140,8 @@ def realigned(tokens: Tokens, width: Tokens, block_size: Tokens) -> Tokens:
     """Return the position at which a request with `tokens` tokens ends if its last block moves to
     block `width` (from 0).
 
-    A request that ends exactly on a block border is placed in the next block, as in releases up to
-    2.6 (SPY-R46). The page leaves this open.
+    A request that ends exactly at a block boundary is placed in the next block, as in releases up
+    to 2.6 (SPY-R46). The scheduling page leaves this open.
     """
     return width * block_size + tokens % block_size
 
@@ -162,35 +162,36 @@ def newcomer_unpadded(
 def newcomer_in_blocks(
     tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
 ) -> Tokens:
-    """Project the newcomer's own length in whole blocks, including its last token."""
+    """Project the newcomer's tkv: its own length in whole blocks, including its last token."""
     return round_up(prompt + remaining + 1, block)
 
 
 def newcomer_realigned(
     tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
 ) -> Tokens:
-    """Project from the newcomer's place in the batch that it joins."""
+    """Project the newcomer's tkv from its place in the batch that it joins."""
     return realigned(prompt, base // block, block) + remaining
 
 
 def newcomer_0_8_0(
     tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
 ) -> Tokens:
-    """Project from the batch's tkv, moved by whole blocks until the prompt fits."""
+    """Project the newcomer's tkv from the batch's tkv, moved by whole blocks until the prompt
+    fits."""
     return tkv + round_up(base - tkv, block) + remaining
 
 
 def newcomer_2_1_0(
     tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
 ) -> Tokens:
-    """Project from the newcomer's place in the batch, rounded up."""
+    """Project the newcomer's tkv from its place in the batch, rounded up."""
     return round_up(newcomer_realigned(tkv, base, prompt, remaining, block), block)
 
 
 def newcomer_2_1_2(
     tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
 ) -> Tokens:
-    """Project from the newcomer's place in the batch, rounded up to whole blocks, and add a
+    """Project the newcomer's tkv from its place in the batch, rounded up to whole blocks, and add a
     block."""
     return newcomer_2_1_0(tkv, base, prompt, remaining, block) + block
 
@@ -198,7 +199,8 @@ def newcomer_2_1_2(
 def newcomer_common_base(
     tkv: Tokens, base: Tokens, prompt: Tokens, remaining: Tokens, block: Tokens
 ) -> Tokens:
-    """Project from the larger of the batch's tkv and the prompt, rounded up to whole blocks."""
+    """Project the newcomer's tkv from the larger of the batch's tkv and the prompt, rounded up to
+    whole blocks."""
     return round_up(base + remaining, block)
 
 
@@ -214,7 +216,7 @@ def member_own_tkv(
 def member_realigned(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
-    """Project from the member's place once the newcomer has joined, and add a block."""
+    """Project the member's tkv from its place once the newcomer has joined, and add a block."""
     return member_1_10_0(larger, tkv, base, prompt, member, block) + block
 
 
@@ -227,8 +229,9 @@ def member_max_tkv(
 def member_figure(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
-    """Project the member's final length, including its last token, plus a block or plus the padding
-    that the newcomer's prompt causes, whichever is larger."""
+    """Return the larger of two projections of the member's final length, which includes its last
+    token: the length in whole blocks, plus a block; and the length plus the padding that the
+    newcomer's prompt causes."""
     end = member.computed + member.remaining + 1
     padding = larger(blocks_for(prompt, block) - blocks_for(member.computed + 1, block), 0)
     return larger(round_up(end, block) + block, padding * block + end)
@@ -237,15 +240,15 @@ def member_figure(
 def member_0_8_0(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
-    """Project from the batch's tkv in whole blocks. The result is too low by the member's
-    prompt."""
+    """Project the member's tkv from the batch's tkv in whole blocks. The result is too low by the
+    member's prompt."""
     return tkv + round_up(base - tkv, block) + member.remaining - member.prompt
 
 
 def member_1_10_0(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
-    """Project from the member's place once the newcomer has joined."""
+    """Project the member's tkv from its place once the newcomer has joined."""
     return realigned(member.computed, base // block, block) + member.remaining
 
 
@@ -258,15 +261,16 @@ def member_2_0_1(
 def member_common_base(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
-    """Project from the larger of the batch's tkv and the prompt, rounded up to whole blocks."""
+    """Project the member's tkv from the larger of the batch's tkv and the prompt, rounded up to
+    whole blocks."""
     return round_up(base + member.remaining, block)
 
 
 def member_2_1_2(
     larger: Any, tkv: Tokens, base: Tokens, prompt: Tokens, member: Any, block: Tokens
 ) -> Tokens:
-    """Project from the larger of the batch's tkv and the prompt, rounded up to whole blocks, and
-    add a block."""
+    """Project the member's tkv from the larger of the batch's tkv and the prompt, rounded up to
+    whole blocks, and add a block."""
     return member_common_base(larger, tkv, base, prompt, member, block) + block
 
 

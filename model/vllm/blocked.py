@@ -47,7 +47,7 @@ def admit_ready(
 
 def goes_on(config: VllmConfig, plan: Plan) -> bool:
     """Return whether admission has tried every waiting request, and budget and slots are still
-    left. Requests that a step in flight still computes are skipped."""
+    left. Requests that a step in flight still computes do not count."""
     left = [s for s in plan.waiting if not in_flight.is_still_computed(plan.in_flight, s)]
     return not left and plan.budget > 0 and len(plan.running) < config.slots
 

@@ -1,8 +1,8 @@
 """Events that tell routers which blocks the prefix cache can find.
 
 Source: release 0.33.0: BlockStored, BlockRemoved, AllBlocksCleared, Scheduler.update_from_output. A
-router follows the events of all its servers, and sends a request to the one that has most of its
-prompt in the cache.
+router follows the events of all its servers, and sends a request to the server that has most of the
+prompt in its cache.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from .state import State
 def publish(
     config: VllmConfig, before: State, state: State, seen: dict[str, Any]
 ) -> tuple[State, dict[str, Any]]:
-    """Return the state, and the observation of a step with the events since the last publication.
+    """Return the state, and the observation `seen` with the events since the last publication.
 
     The events name each block that can now be found (V1-R99), with its tokens (V1-R95), and each
     block that can no longer be found (V1-R98). A step in which no decision completes publishes
@@ -43,7 +43,8 @@ def name_of(content: Content) -> str:
 
 
 def size_of(config: VllmConfig, content: Content) -> int:
-    """Return how many tokens a block with this content has. The first segment names its group."""
+    """Return how many tokens a block with this content has. The content's first segment names the
+    group of the block."""
     numbers = {f"group {number}": number for number in range(len(config.more_groups))}
     segment, length = content[0]
     if length or segment not in numbers:

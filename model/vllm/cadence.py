@@ -13,7 +13,7 @@ def begin(state: State) -> State:
     """Mark the prefills that the coming step holds back (V1-R97), and return the new state.
 
     No prefill is held back if no request decodes, or if the last step that could admit requests
-    left some of them waiting.
+    left some requests waiting.
     """
     known = state.cadence or Cadence()
     decodes = any(sequence.id not in known.prefilling for sequence in state.running)

@@ -71,7 +71,7 @@ def read_config(values: Mapping[str, Any], revision: str) -> VllmConfig:
 
 
 def in_effect(values: Mapping[str, Any], neutral: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the given values, except those equal to the value that has no effect."""
+    """Return `values` without those that have no effect, which `neutral` lists."""
 
     def says_nothing(key: str, value: Any) -> bool:
         nothing = neutral.get(key, UNSET)
@@ -323,8 +323,9 @@ def _check_limits(config: VllmConfig) -> None:
 
 
 def _refuse_beside(path: str, value: str, others: Mapping[str, bool], valid: str) -> None:
-    """Refuse a value that cannot be combined with another option. `others` says which options are
-    on; the error names the first of them, also in place of {} in `valid`."""
+    """Refuse a value that cannot be combined with another option. `others` maps each option to
+    whether it is on. The error names the first option that is on; so does `valid`, in place of {}.
+    """
     for other, is_on in others.items():
         if is_on:
             problem = f"{value} with {other} is not modelled; valid: {valid.format(other)}"

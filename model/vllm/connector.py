@@ -1,7 +1,8 @@
 """Parked requests: a connector loads their keys and values while other requests run.
 
 Source: release 0.33.0, comments of the scheduler on asynchronous KV loads. A parked request has
-blocks but does not run. No request is preempted for its sake, and it is never preempted itself.
+blocks but does not run. It is never preempted, and no other request is preempted to make room for
+it.
 """
 
 from collections.abc import Callable, Iterable
@@ -59,8 +60,9 @@ def parked(
 
 
 def offered(config: VllmConfig, sequence: Sequence, hit: tuple[int, ...]) -> int:
-    """Return how many tokens after the `hit` the connector offers for a request (V1-R27): those in
-    whole blocks, or all of them. After a load, a request gets no second offer."""
+    """Return how many tokens after the `hit` the connector offers for a request (V1-R27). Unless it
+    has all tokens of the request, it offers only those in whole blocks. After a load, a request
+    gets no second offer."""
     if sequence.was_loaded:
         return 0
     whole = sequence.external // config.hit_unit * config.hit_unit
@@ -107,8 +109,8 @@ def park(
 
 
 def loads_now(config: VllmConfig, sequence: Sequence, tokens: int) -> Sequence:
-    """Return a request that has joined and loads `tokens` tokens after its hit in the same step. If
-    the load fails, `arrives` is the number of tokens that were loaded correctly."""
+    """Return a request that has just joined, and loads `tokens` tokens after its hit in the same
+    step. If the load fails, its `arrives` is the number of tokens that were loaded correctly."""
     hit = sequence.blocks[: sequence.computed // config.block_size]
     covered = sequence.computed + tokens
     loaded = sequence._replace(computed=covered, prefix_hit=covered, was_loaded=True)
@@ -121,7 +123,7 @@ def fall_back(
     config: VllmConfig, state: State, flight: Flight, computing: tuple[Sequence, ...]
 ) -> tuple[State, Flight, dict[str, str]]:
     """Handle synchronous loads that fail in this step. Return the state, the tokens that the step
-    yields, and for each request that ends, the reason.
+    yields, and the reason for each request that ends.
 
     A request that found or loaded a block whose load failed continues from the start of this block
     (V1-R92), unless the policy ends the request (V1-R28). Such blocks can no longer be found.
@@ -171,8 +173,8 @@ def has_room_for_all(config: VllmConfig, pool: Pool, sequence: Sequence, beside:
 def tokens_after_load(config: VllmConfig, sequence: Sequence, hit: tuple[int, ...]) -> int:
     """Return how many tokens of a parked request count as computed once its load has finished.
 
-    These are all tokens before the block in which the load fails (V1-R26). If there are several
-    groups, there are none, because a connector then reports only that the load has failed.
+    These are all tokens before the block in which the load fails (V1-R26). With several groups, no
+    token counts if the load fails, because the connector then reports only that it has failed.
     """
     if sequence.fails_at is None or sequence.fails_at >= sequence.computed:
         return sequence.computed
@@ -207,8 +209,8 @@ def finish_load(
 ) -> tuple[Sequence, Pool]:
     """Return the pool, and the request after its load has finished. Its blocks can now be found.
 
-    The last token remains to be computed, because that yields the next one. If the load failed from
-    the first token on, the request has no blocks left.
+    The last token remains to be computed, because computing it yields the next one. If the load
+    failed from the first token on, the request has no blocks left.
     """
     if not sequence.arrives:
         pool = kv_cache.free(config, pool, keep_hit(config, sequence), holders)
@@ -236,7 +238,8 @@ def admit(
     tokens: int,
     someone_runs: bool,
 ) -> tuple[Sequence, Pool] | None:
-    """Return a loaded request with room for `tokens` more tokens, or None. `hit` must be empty."""
+    """Return a loaded request with room for `tokens` more tokens, or None if too few blocks are
+    free. `hit` must be empty."""
     assert not hit, "it has its blocks"
     reserve = config.watermark_blocks if someone_runs else 0
     covered = kv_cache.slots(config, sequence.computed + tokens)
@@ -290,7 +293,7 @@ def without_slid_blocks(
 
 def abort(config: VllmConfig, state: State, sequence: Sequence) -> State:
     """Return the state after an abort. If the request's blocks are being loaded or sent, they
-    become free once that is done (V1-R25)."""
+    become free when the load or the sending ends (V1-R25)."""
     state, sequence = without_slid_blocks(config, state, sequence)
     if sequence.send_aborted and sequence.send_steps is not None and sequence.blocks:
         steps = max(sequence.loading or 0, sequence.send_steps)
@@ -317,8 +320,8 @@ def complete(
     free_late: Free = kv_cache.free,
 ) -> tuple[State, Flight, dict[str, str]]:
     """Return the state after a decision has completed, before its tokens are emitted. Also return
-    the tokens that it yields, and for each request that ends, the reason. `free_late` frees the
-    blocks of requests that ended while the decision was in flight."""
+    the tokens that the decision yields, and the reason for each request that ends. `free_late`
+    frees the blocks of requests that ended while the decision was in flight."""
     state = finish_write(config, state, free_late)
     if config.loads_in_step:
         return fall_back(config, state, flight, computing)
@@ -326,8 +329,8 @@ def complete(
 
 
 def report(config: VllmConfig, state: State) -> tuple[State, dict[str, str]]:
-    """Return the state after the worker has reported how far loads and sends are, and for each
-    request that ends, the reason."""
+    """Return the state after the worker has reported how far loads and sends are. Also return the
+    reason for each request that ends."""
     state, failed = fail(config, state)
     return count_down(config, state), failed
 

@@ -34,9 +34,10 @@ class EncoderPlan(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """The part of a request that a step may compute: its first `tokens` tokens. For these tokens,
-    the encoder computes `inputs`. Each input in `twice` is equal to one of `inputs`, so its output
-    is shared. Both are indices into `Sequence.inputs`. `plan` has room for all of them.
+    """The next `tokens` tokens of a request, which a step may compute. For these tokens, the
+    encoder computes `inputs`. Each input in `twice` is equal to one of `inputs`, so its output is
+    shared. `inputs` and `twice` contain indices into `Sequence.inputs`. `plan` has room for all
+    their outputs.
     """
 
     tokens: int
@@ -113,7 +114,7 @@ def stop_before(config: VllmConfig, tokens: int, left: int) -> int:
 
 
 # Given (configuration, first token, tokens, start and length of an input), returns how many tokens
-# to compute so that the input is not split; None if it is not split, or may be.
+# to compute so that the input is not split; None if the input is not split, or may be split.
 StopAtSplit = Callable[[VllmConfig, int, int, int, int], int | None]
 
 
@@ -139,8 +140,8 @@ def room(config: VllmConfig, so_far: Fit, kept: set[Segment]) -> EncoderPlan | N
     """Return the plan with room for the `kept` outputs and for those that the request needs, or
     None if there is too little room.
 
-    If there is too little room, outputs that no request needs are dropped, the least recently used
-    first (V1-R34, V1-R94).
+    To make room, outputs that no request needs are dropped, the least recently used first (V1-R34,
+    V1-R94).
     """
     sequence, outputs = so_far.sequence, so_far.plan.outputs
     kept = kept | {sequence.inputs[place].segment for place in (*sequence.needs, *so_far.inputs)}
@@ -194,8 +195,8 @@ def refuse(plan: EncoderPlan, sequence: Sequence, running: Iterable[Sequence]) -
 def take_back_inputs(
     plan: EncoderPlan, sequence: Sequence, others: Iterable[Sequence]
 ) -> EncoderPlan:
-    """Return the plan after a request is preempted. If the plan computes inputs for it that another
-    request needs, they are reassigned to that request. All its other inputs leave the plan.
+    """Return the plan after a request is preempted. An input that the plan computes for this
+    request goes to another request that needs it. If there is none, the input leaves the plan.
     """
     others = [other for other in others if other.id != sequence.id]
     computing = {name: places for name, places in plan.computes.items() if name != sequence.id}

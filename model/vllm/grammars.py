@@ -1,5 +1,4 @@
-"""What the grammar of a structured output allows: which drafts, and in which masks the worker finds
-it.
+"""Grammars of structured outputs: which drafts fit a grammar, and which masks the worker gets.
 
 Source: release 0.33.0: Scheduler.get_grammar_bitmask, and StructuredOutputManager.grammar_bitmask,
 validate_tokens and accept_tokens. The scenario says when a grammar ends, and which drafts fit it.
@@ -16,7 +15,7 @@ from .state import Grammar, Sequence, State
 
 def fitting(grammar: Grammar, known: int, drafts: int) -> int:
     """Return how many of the drafts that follow the first `known` tokens fit the grammar. Before
-    its beginning, all do; after its end, none does (V1-R65)."""
+    the grammar begins, all drafts fit; after it has ended, none does (V1-R65)."""
     fit = drafts
     if grammar.drafts:
         fit = min(drafts, grammar.drafts[known % len(grammar.drafts)])
@@ -49,8 +48,8 @@ def lose_drafts(plan: Plan) -> Plan:
 def fields(
     config: VllmConfig, before: State, plan: Plan, after: State, emitted: Mapping[str, int]
 ) -> dict[str, Any]:
-    """Return the fields of the observation about grammars: the masks that the worker gets, and how
-    far the grammars have advanced (V1-R59)."""
+    """Return the observation's fields about grammars: the masks that the worker gets, and how far
+    the grammars have advanced (V1-R59)."""
     known = {s.id: s for s in (*before.waiting, *before.parked, *before.running)}
     total = {
         name: known[name].generated + tokens
@@ -71,8 +70,8 @@ def accepted(sequence: Sequence, tokens: int) -> int:
 
 
 def masks(config: VllmConfig, plan: Plan, after: State) -> dict[str, list[int | None]]:
-    """Return the masks for the decision of a step: for each request with a grammar that samples,
-    one for each draft that fits, and one for the token after these (V1-R60, V1-R64).
+    """Return the masks for the decision of a step. Each request that samples and has a grammar gets
+    one mask for each draft that fits, and one for the token after these (V1-R60, V1-R64).
 
     If the masks depend on a token in flight, they are made when that token has arrived. Requests
     that have ended by then get none.

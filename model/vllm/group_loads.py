@@ -35,9 +35,9 @@ def begin(
 def missing(
     config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, covered: int
 ) -> tuple[int, int]:
-    """Return how many more blocks a request needs in the groups after the first, as two numbers:
-    those that admission reserves for the whole request, and those for a load up to `covered`
-    tokens. `hit` is the number of blocks in its hit."""
+    """Return two numbers of blocks that a request still needs in the groups after the first: for
+    the whole request, as admission reserves them, and for a load up to `covered` tokens. `hit` is
+    the number of blocks in its hit."""
     if not config.more_groups:
         return 0, 0
     whole = load = 0
@@ -53,9 +53,9 @@ def missing(
 def _found(
     config: VllmConfig, pool: Pool, sequence: Sequence, hit: int, covered: int
 ) -> list[Table]:
-    """Return the table of each group with a hit of `hit` blocks. It contains only those blocks that
-    are read after a load up to `covered` tokens. At least the last token of the request is still to
-    be computed then (V1-R52)."""
+    """Return the table of each group after a hit of `hit` blocks. A table contains only the blocks
+    that are read after a load up to `covered` tokens, when at least the last token of the request
+    is still to be computed (V1-R52)."""
     begins, tables = min(covered, sequence.num_tokens - 1), []
     hits = kv_groups.hit_tables(config, pool, sequence, hit)
     for group, table in zip(config.more_groups, hits, strict=True):
@@ -65,9 +65,9 @@ def _found(
 
 
 def promised(config: VllmConfig, sequence: Sequence, tokens: int) -> int:
-    """Return how many blocks a load must leave, in the groups after the first, to a request with
-    this many tokens. These are as many as admission reserves, minus the places that the request
-    already has (V1-R21)."""
+    """Return how many free blocks, in the groups after the first, a load of another request must
+    leave to this one: as many as admission reserves for `tokens` tokens, minus the places that the
+    request already has (V1-R21)."""
     tables: Iterable[Table] = sequence.tables or [()] * len(config.more_groups)
     return sum(
         max(kv_groups.reserved(config, group, tokens) - len(table), 0)

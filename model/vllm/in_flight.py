@@ -68,8 +68,9 @@ def is_decided(state: State) -> bool:
     """Return whether the engine core asks the scheduler for a decision in the coming step. Only
     such steps count for requests that rest.
 
-    While all is paused, it asks only if a request has ended since the last decision, because the
-    worker must be told. While new requests are paused, it also asks if a request is running.
+    While everything is paused, the engine core asks only if a request has ended since the last
+    decision, because the worker must be told. While new requests are paused, the core also asks if
+    a request is running.
 
     Source: release 0.33.0: EngineCore.step_with_batch_queue, Scheduler.has_requests.
     """
@@ -79,7 +80,7 @@ def is_decided(state: State) -> bool:
 
 
 def note_ends(before: State, after: State) -> State:
-    """Record in the state after a step whether a request has ended in the step."""
+    """Return the state after a step, with a record of whether a request has ended in the step."""
     return after._replace(ended=_unfinished(after) < _unfinished(before))
 
 
@@ -88,7 +89,7 @@ def _unfinished(state: State) -> int:
 
 
 def is_waited_for(config: VllmConfig, state: State, decided: bool) -> bool:
-    """Return whether the scheduler waits for the oldest decision. It does if the pipeline is full,
+    """Return whether the scheduler waits for the oldest decision. It waits if the pipeline is full,
     if this step decided nothing, or if a mask depends on a token in flight."""
     if not decided or len(state.in_flight) >= config.depth:
         return True
@@ -106,7 +107,7 @@ def mask_waits(plan: Plan) -> bool:
 
 def completes(config: VllmConfig, state: State, decided: bool) -> bool:
     """Return whether a decision completes in this step: the scheduler waits for it, or it completes
-    early. If a recording says whether one completes, follow the recording."""
+    early. If a recording says whether a decision completes, follow the recording."""
     if state.completes_next is not None:
         return state.completes_next
     return is_waited_for(config, state, decided) or state.early < config.early
@@ -121,9 +122,9 @@ def count_early(config: VllmConfig, state: State, decided: bool) -> State:
 
 
 class Completion(NamedTuple):
-    """The decision that completes in a step: what it yields, whether the worker `reports` anything,
-    and the position of each first token, as in `places`. There are no positions if only one
-    decision is ever in flight."""
+    """The decision that completes in a step. `flight` is what the decision yields, `reports`
+    whether the worker reports anything, and `places` the position of each first token, as the
+    function `places` returns it. There are no positions if only one decision is ever in flight."""
 
     flight: Flight
     reports: bool = True
@@ -168,8 +169,8 @@ def places(config: VllmConfig, state: State, flight: Flight) -> dict[str, int]:
 
 
 def publish(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[Sequence, Pool]:
-    """Publish the blocks of a request whose last token is now known. Return the request and the
-    pool. Tokens and drafts in flight do not count."""
+    """Publish the blocks of a request that known tokens fill. Return the request and the pool.
+    Tokens and drafts in flight do not count."""
     if not config.enable_prefix_caching:
         return sequence, pool
     covered = sequence.computed - sequence.promised - sequence.hoped
@@ -205,6 +206,6 @@ def passed_over(config: VllmConfig, sequence: Sequence) -> bool:
 
 
 def is_still_computed(in_flight: tuple[Flight, ...], sequence: Sequence) -> bool:
-    """Return whether a preempted request is still being computed. It is not admitted again before
-    the results arrive, because they belong to it (V1-R10)."""
+    """Return whether a preempted request is still being computed. The request is not admitted again
+    before the results arrive, because they belong to it (V1-R10)."""
     return any(sequence.id in flight for flight in in_flight)

@@ -13,11 +13,11 @@ from .state import Sequence
 
 
 def prefix_hit(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[int, ...]:
-    """Return the cached blocks at the start of the tokens that a request must compute, by number.
+    """Return the numbers of the cached blocks with which a request begins.
 
-    They contain the request's own tokens (ALL-R11), but never the last one, because computing it
-    yields the next token (V1CP-R28). Blocks of a running request can be hit as well (V1-R08). A
-    block is hit only if all tokens up to its end are equal (V1-R12).
+    These blocks contain the request's own tokens (ALL-R11), but never its last token, because
+    computing that token yields the next one (V1CP-R28). Blocks of a running request can be hit as
+    well (V1-R08). A block is hit only if all tokens up to its end are equal (V1-R12).
 
     With a drafter, the last block is computed again, unless the name of a block includes the next
     token: the drafter's keys and values of the last token in a block depend on the token after it
@@ -35,7 +35,8 @@ def prefix_hit(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[int,
 def grow(
     config: VllmConfig, pool: Pool, sequence: Sequence, tokens: int
 ) -> tuple[Sequence, Pool] | None:
-    """Return a running request with room for `tokens` more tokens, or None (V1-R15, ALL-R01)."""
+    """Return a running request with room for `tokens` more tokens, or None if too few blocks are
+    free (V1-R15, ALL-R01)."""
     covered = slots(config, sequence.computed + tokens)
     missing = allocator.missing_blocks(sequence, covered, config.block_size)
     if config.has_own_pools:
@@ -58,7 +59,7 @@ def admit(
     someone_runs: bool,
 ) -> tuple[Sequence, Pool] | None:
     """Return a waiting request with the blocks of its `hit` and room for `tokens` more tokens, or
-    None.
+    None if too few blocks are free.
 
     While another request runs, the watermark must stay free (V1CP-R19). If no other request runs,
     the watermark does not apply, since no request would ever make room (ALL-R10). With
@@ -84,8 +85,8 @@ def admit(
 def missing(
     config: VllmConfig, pool: Pool, sequence: Sequence, hit: tuple[int, ...], tokens: int
 ) -> int:
-    """Return how many blocks a waiting request lacks. Cached blocks that no request holds are free
-    now but will then be in use, so they count."""
+    """Return how many blocks a waiting request lacks. Those blocks of its hit that no request holds
+    count, because admission takes them out of the free blocks."""
     covered = slots(config, len(hit) * config.block_size + sequence.inside + tokens)
     if config.reserve_full_isl:
         covered = max(sequence.num_tokens, covered)
@@ -154,9 +155,8 @@ def free(config: VllmConfig, pool: Pool, sequence: Sequence, others: tuple[Seque
     """Return the pool after `sequence` has given back its blocks, the last one first (V1CP-R33,
     V1CP-R40, ALL-R09).
 
-    Their content can be found until they are handed out (V1CP-R36).
-
-    Blocks that `others` hold stay in use.
+    The content of the blocks can be found until they are handed out (V1CP-R36). Blocks that
+    `others` hold stay in use.
     """
     pool, given_back = freed(config, pool, sequence, others)
     pool = give_back(pool, given_back, nameless_first=True)

@@ -35,7 +35,7 @@ Table = tuple[int, ...]
 
 
 def read_from(config: VllmConfig, group: KvGroup, computed: int) -> int:
-    """Return the first token that a group's layers read to compute the next one.
+    """Return the position of the first token that a group's layers read to compute the next token.
 
     Mamba layers read the state after the last computed token. That state is in the token's block.
     """
@@ -164,13 +164,14 @@ def longest_hit(config: VllmConfig, pool: Pool, sequence: Sequence) -> Table:
 
 def is_cut(config: VllmConfig, sequence: Sequence) -> bool:
     """Return whether the last cached block is computed again. This is necessary if no later block
-    shows that the token after it is the same (V1-R61)."""
+    shows that the token after this block is the same (V1-R61)."""
     return config.lookahead > 0 and not sequence.named_beyond
 
 
 def goes_on(config: VllmConfig, pool: Pool, sequence: Sequence, blocks: int) -> bool:
     """Return whether, after a hit of this many blocks, each of the other groups of attention layers
-    has also cached its next block. Releases do not know which groups have layers of the drafter."""
+    has also cached its next block. All these groups are checked, because releases do not know which
+    of them have layers of the drafter."""
     tokens = blocks * config.block_size
     return all(
         group.kind in ("mamba", "circular_buffer")
@@ -284,13 +285,13 @@ def whole_units(config: VllmConfig, tokens: int) -> int:
 
 
 def is_retained(config: VllmConfig, sequence: Sequence, group: KvGroup, place: int) -> bool:
-    """Return whether the full block at `place` can be found later.
+    """Return whether later requests can find the full block at `place`.
 
-    A block of a window can be found only if some hit ends such that the block is in the window. If
-    only a few blocks of windows are retained (`retains_little`), only three kinds of windows can be
-    found: the window before the last token of the prompt, the window before the end of the hit in
-    full attention, and the windows before multiples of the interval, unless the interval is 0. Only
-    the Mamba states at the ends of these windows can be found.
+    They can find a block of a window only if a hit can end so that the window contains the block.
+    If only a few blocks of windows are retained (`retains_little`), only three kinds of windows can
+    be found: the window before the last token of the prompt, the window before the end of the hit
+    in full attention, and the windows before multiples of the interval, unless the interval is 0.
+    Of the Mamba states, only those at the ends of these windows can be found.
     """
     size = config.size_of(group)
     unit = config.prefix_cache_retention_interval or config.hit_unit
@@ -340,8 +341,8 @@ def hold(config: VllmConfig, pool: Pool, sequence: Sequence, covered: int) -> tu
 
 
 def without_old_drafts(config: VllmConfig, sequence: Sequence, table: Table, wanted: int) -> Table:
-    """Return a Mamba group's table, extended up to the place before the one in which the step
-    leaves its state. The blocks of earlier drafts are moved to the end of the table."""
+    """Return a Mamba group's table, extended so that the step leaves its state in the next place.
+    The blocks of earlier drafts are moved to the end of the table."""
     state, size = wanted - config.drafts - 1, config.block_size
     begins = len(table) <= sequence.computed // size  # the table has only the hit
     first = len(table) if begins else len(table) - config.drafts

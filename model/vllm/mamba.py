@@ -41,7 +41,7 @@ def chunk(
 
     A chunk of a prefill ends at a block boundary, unless it is the last chunk, or a block is too
     large for one chunk (V1-R56). No chunk extends past the last stop, past the end of the block in
-    which it begins, or past the `junction`, where the tokens that full attention has cached end
+    which it begins, or past the `junction`, the end of the tokens that full attention has cached
     (V1-R69).
     """
     end, size = start + tokens, config.block_size

@@ -90,7 +90,7 @@ class VllmModel(ReferenceModel[State]):
         }
 
     def refusal(self, request: Request) -> str | None:
-        """Return why `request` can never run, or None (V1-R17, ALL-R12).
+        """Return why `request` can never run, or None if it can (V1-R17, ALL-R12).
 
         Source: target protocol, "Refusals at add".
         """
@@ -162,8 +162,8 @@ class VllmModel(ReferenceModel[State]):
     @property
     def controls(self) -> tuple[str, ...]:
         """Return the control events. With a connector or sessions, return no events, because a
-        reset does not free the blocks of parked requests. With an encoder, the engine cannot sleep:
-        this would empty the encoder cache, which is not modelled."""
+        reset does not free the blocks of parked requests. With an encoder, the engine cannot sleep,
+        because sleeping would empty the encoder cache, and this is not modelled."""
         if self.config.loads or self.config.has_sessions:
             return ()
         awake = tuple([kind for kind in CONTROLS if kind not in control.SLEEP])

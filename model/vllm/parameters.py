@@ -1,4 +1,4 @@
-"""vLLM's parameters, in its own terms, with the defaults of the scenario format."""
+"""vLLM's parameters, under its own names and with the defaults of the scenario format."""
 
 import math
 from functools import cached_property
@@ -53,8 +53,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     Several decisions at once: with `async_scheduling`, a step is decided while the previous one is
     being computed; in a pipeline, each stage computes a different decision. `early_completions`
     models a fast worker: the oldest decision completes early in that many consecutive steps, and
-    then one more stays in flight. `use_v2_model_runner`: the worker is vLLM's second model runner,
-    which allows one more decision in flight with asynchronous scheduling in a pipeline.
+    then one more decision stays in flight. `use_v2_model_runner`: the worker is vLLM's second model
+    runner, which allows one more decision in flight with asynchronous scheduling in a pipeline.
 
     Loads: with a `kv_connector`, requests may be parked while the connector loads their keys and
     values. `kv_load_failure_policy` says whether a request whose load fails computes the tokens
@@ -67,7 +67,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     Groups: each of `kv_groups` has its own blocks for every request; all come from one pool. The
     first group is full attention. With `prefix_cache_retention_interval` 0, a block of a sliding
     window can be found only if the block would be read by the same prompt, or by a prompt that
-    shares its cached beginning. With a longer interval, the windows that end at its multiples can
+    shares its cached beginning. With a positive interval, the windows that end at its multiples can
     be found as well; with null, every block can be found. A prefix cache keeps the Mamba states at
     which steps end or, with `mamba_cache_mode` all, those at the end of every block. With a
     `prefix_match_unit` shorter than a block, a hit may also end inside a block, at the last
@@ -127,7 +127,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     prefix_cache_retention_interval: Count | UnsetType | None = UNSET
     mamba_cache_mode: Literal["none", "align", "all"] | UnsetType = UNSET
     prefix_match_unit: Positive | UnsetType | None = UNSET
-    # Salts and adapters of requests (`partition`).
+    # Salts and adapters of requests (`model.partition_content`).
     cache_partitions: bool | UnsetType = UNSET
     max_loras: Positive | UnsetType | None = UNSET
     # Requests that wait for their grammar (`blocked`).
@@ -187,8 +187,8 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @cached_property
     def lookahead(self) -> int:
-        """Return the number of tokens beyond its own for which a request has blocks. The drafter
-        stores the keys and values of these tokens."""
+        """Return how many tokens beyond its own a request has blocks for. The drafter stores
+        the keys and values of these tokens."""
         return self.num_lookahead_tokens or 0
 
     # Several decisions at once.
@@ -289,12 +289,11 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @cached_property
     def has_own_pools(self) -> bool:
-        """Return whether each group has its own pool."""
         return any(isinstance(group, PooledGroup) for group in self.more_groups)
 
     @cached_property
     def hit_unit(self) -> int:
-        """Return the unit of prefix hits in tokens; every hit is a multiple of it. With several
+        """Return the unit, in tokens, of prefix hits that end at block boundaries. With several
         groups, a hit ends where a block of each group ends (V1-R86)."""
         return math.lcm(self.block_size, *(self.size_of(group) for group in self.more_groups))
 
@@ -308,7 +307,7 @@ class VllmConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
     @cached_property
     def match_unit(self) -> int:
-        """Return the unit of prefix hits in tokens, which may be shorter than a block."""
+        """Return the unit, in tokens, of all prefix hits. It may be shorter than a block."""
         return self.prefix_match_unit or self.hit_unit
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Prefix hits that end inside a block: with Mamba layers, where a state was left.
+"""Prefix hits that end inside a block. With Mamba layers, such a hit ends where a state was left.
 
 Source: release 0.33.0, FullAttentionManager, MambaManager, BlockPool.cache_partial_block.
 
@@ -64,8 +64,9 @@ def longest(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[tuple[i
 
 
 def found(config: VllmConfig, pool: Pool, sequence: Sequence) -> tuple[tuple[int, ...], int]:
-    """Return the cached blocks of full attention for the longest hit, and its tokens. The hit ends
-    where full attention has cached all tokens, and every Mamba group has cached a state."""
+    """Return the cached blocks of full attention for the longest hit, and the number of its tokens.
+    The hit ends where full attention has cached all tokens, and every Mamba group has cached a
+    state."""
     blocks, most = longest(config, pool, sequence)
     groups = groups_of_states(config)
     for tokens in range(most, 0, -config.match_unit):
@@ -168,8 +169,9 @@ def with_new(pool: Pool, names: tuple[Content, ...]) -> Pool:
 def name_tails(
     config: VllmConfig, pool: Pool, sequence: Sequence, covered: int
 ) -> tuple[Sequence, Pool]:
-    """Name the blocks in which the prompt's last unit ends, once the first `covered` tokens of the
-    request are computed."""
+    """If the first `covered` tokens of the request include the end of the prompt's last unit, name
+    the blocks in which this unit ends, so that hits can end there. Return the request and the pool.
+    """
     end, size = tail_end(config, sequence), config.block_size
     if not 0 < end <= covered:
         return sequence, pool

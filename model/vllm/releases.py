@@ -18,9 +18,9 @@ from .state import Sequence, State
 
 
 def pads_beside_decodes(config: VllmConfig, plan: Plan, sequence: Sequence, start: int) -> int:
-    """If a request has one token to compute, and no request is being prefilled, pad it to the
-    number of tokens that each decoding request computes in this step. Since 0.25.0 (pull request
-    45237)."""
+    """Return the number of drafts that pad a request. If it has one token to compute, and no
+    request is being prefilled, it is padded to the number of tokens that each decoding request
+    computes in this step. Since 0.25.0 (pull request 45237)."""
     return padding_drafts(config, plan, sequence, start) if plan.scheduled else 0
 
 
@@ -35,9 +35,9 @@ def padding_drafts(config: VllmConfig, plan: Plan, sequence: Sequence, start: in
     Return 0 if there are not enough positions left for all of them, or if the threshold would cut
     one off.
 
-    Releases fail in the latter case, because they do not check the threshold; pull request 54028
-    adds the check. A running request without drafts counts as being in its prefill. No request is
-    padded if the number of drafts depends on the number of requests.
+    If the threshold would cut a draft off, releases fail, because they do not check the threshold;
+    pull request 54028 adds the check. A running request without drafts counts as being in its
+    prefill. No request is padded if the number of drafts depends on the number of requests.
     """
     if config.has_dynamic_drafts:
         return 0
@@ -106,7 +106,8 @@ def has_room(
 
 
 def promised_blocks(config: VllmConfig, plan: Plan, sequence: Sequence) -> int:
-    """Return the blocks that a prefill or load still needs, also for its first drafts."""
+    """Return how many blocks a prefill or load still needs, including those for its first
+    drafts."""
     remaining = sequence.num_uncomputed_tokens - plan.scheduled.get(sequence.id, 0)
     begins = sequence.computed == sequence.prefix_hit and not sequence.was_loaded
     if sequence.id in plan.scheduled and remaining <= 0 and (sequence.drafted or begins):
@@ -123,24 +124,26 @@ def tokens_of_a_step(config: VllmConfig) -> int:
 
 
 def goes_on(config: VllmConfig) -> bool:
-    """Under the priority policy, continue after a request has preempted itself. Since 0.33.0."""
+    """Return whether the loop ends when a request preempts itself. Under the priority policy, the
+    loop continues. Since 0.33.0."""
     return config.policy != "priority"
 
 
 def publishes_verified(config: VllmConfig) -> bool:
-    """Publish a block as soon as the drafts that filled it are verified. Since 0.33.0."""
+    """Return whether a block is published as soon as emitted tokens fill it: if decisions are made
+    ahead or, since 0.33.0, if there are drafts."""
     return config.decides_ahead or config.drafts > 0
 
 
 def named_with_next(config: VllmConfig) -> int:
-    """If the drafter has its own keys and values, include the next token in a block's name, so that
-    no block of a hit is computed again. This does not apply with a connector. Since 0.33.0."""
+    """Return 1 if the drafter has its own keys and values: a block's name then includes the next
+    token, so that no block of a hit is computed again. With a connector, return 0. Since 0.33.0."""
     return int(config.lookahead > 0 and not config.loads)
 
 
 def stops_before_the_end(config: VllmConfig, tokens: int) -> int:
-    """Stop at the last block boundary before the end of the prefill, because the last token is
-    never taken from the cache. 0.33.0 does this; 0.28.0 does not."""
+    """Return the last block boundary before the end of the prefill, because the last token is never
+    taken from the cache. 0.33.0 does this; 0.28.0 does not."""
     return (tokens - 1) // config.block_size * config.block_size
 
 
@@ -162,9 +165,9 @@ def stop_before_read(
 
 
 def keep_drafts(config: VllmConfig) -> bool:
-    """Keep the drafts of a request that a decision leaves out. The worker treats a placeholder that
-    it cannot replace as a wrong draft. 0.28.0 does this; 0.19.1 passes the placeholder on to the
-    model (pull request 47029)."""
+    """Return False: a request keeps its drafts when a decision leaves it out. The worker treats a
+    placeholder that it cannot replace as a wrong draft. 0.28.0 does this; 0.19.1 passes the
+    placeholder on to the model (pull request 47029)."""
     return False
 
 

@@ -1,7 +1,7 @@
 """The decisions in which releases of vLLM's scheduler differ, in the form that the documents
 describe.
 
-`releases` contains the releases' versions. All other decisions are the same in every release and
+`releases` contains what releases do instead. All other decisions are the same in every release and
 are in `scheduler`.
 """
 
@@ -110,7 +110,8 @@ class Revision:
             its Mamba state can be found.
         drafts_lapse: whether a request that a decision leaves out loses its drafts.
         stop_before: how many tokens to compute before an input that the encoder cannot take.
-        stop_at_split: how many tokens to compute so that an input is not split; None if it is not.
+        stop_at_split: how many tokens to compute so that an input is not split; None if it is not
+            split.
         free_late: the pool after a request that has ended gives back blocks to which a decision in
             flight was still writing.
     """

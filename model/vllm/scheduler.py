@@ -1,13 +1,13 @@
 """A decision of vLLM's scheduler: running requests first, then waiting ones, under one budget.
 
 Source: cheat-sheet, "schedule() shape", and chunked-prefill chapter, in their order. Prefill and
-decode are not distinguished: the computed tokens of every request catch up with its known ones.
+decode are not distinguished: every request computes its known tokens that are not computed yet.
 Every function is pure: it takes a plan or a state, and returns a new one.
 
 `kv_cache` decides whether a request gets blocks; `queue` decides the order of waiting requests and
 which running request is preempted; `completion` carries a decision out. Features that the documents
 only mention have their own modules. Every call into such a module is guarded by the feature's
-switch, so a run without the feature never enters it:
+switch, so a run without the feature never enters the module:
 
 - `in_flight`: several decisions are computed at once (`config.depth`, `promised` tokens);
 - `speculation`: a drafter proposes tokens (`config.drafts`, `drafted` tokens);
@@ -58,9 +58,9 @@ def schedule(
 def advance_running(
     config: VllmConfig, plan: Plan, pick: Victim = by_policy, revision: Revision = DOCUMENTED
 ) -> Plan:
-    """Schedule running requests in order (V1-P01, V1CP-R03). Preempt those admitted last, so that
-    the first always makes progress (ALL-R06). A request is preempted only if too few blocks are
-    free (V1-R05). Each retry has one fewer possible victim, so the loop ends (ALL-R02).
+    """Schedule running requests in order (V1-P01, V1CP-R03). A request is preempted only if too few
+    blocks are free (V1-R05). Those admitted last are preempted first, so that the first one always
+    makes progress (ALL-R06). Each retry has one fewer possible victim, so the loop ends (ALL-R02).
 
     The cheat-sheet: A) RUNNING: n = clamp(num_tokens - num_computed, budget, threshold);
     allocate_slots; None -> preempt running.pop(); retry; commit; budget -= n.

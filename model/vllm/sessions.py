@@ -82,8 +82,8 @@ def new_turn(sequence: Sequence) -> Sequence:
 
 
 def remove(state: State, name: str) -> State:
-    """Return the state after removing a session whose turn has ended from the queues. A token that
-    was decided ahead is discarded when it arrives (V1-R45)."""
+    """Take a session whose turn has ended out of the queues, and return the state. A token that was
+    decided ahead is discarded when it arrives (V1-R45)."""
     flights = [
         {other: coming for other, coming in flight.items() if other != name}
         for flight in state.in_flight

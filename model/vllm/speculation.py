@@ -1,4 +1,4 @@
-"""Drafts, which are tokens that a drafter proposes and that the model verifies in the next step.
+"""Drafts: tokens that a drafter proposes, and that the model verifies in the next step.
 
 Source: chunked-prefill chapter, the code of the running clamp, allocate_slots and preemption;
 release 0.28.0: update_from_output. The scenario says how many drafts are correct.
@@ -33,8 +33,8 @@ def drafts_after(config: VllmConfig, requests: int) -> int:
 
 
 def lapse(plan: Plan) -> Plan:
-    """Return the plan after the running requests that it leaves out have lost their drafts
-    (V1-R68). A plan that schedules nothing is never sent, so nothing is lost."""
+    """Take the drafts from running requests that the plan leaves out (V1-R68), and return the plan.
+    If the plan schedules nothing, it is never sent, so no drafts are lost."""
     if plan.scheduled.keys() >= {request.id for request in plan.running} or not plan.scheduled:
         return plan
     running = [
@@ -46,7 +46,8 @@ def lapse(plan: Plan) -> Plan:
 
 def proposed(sequence: Sequence, coming: Coming) -> int:
     """Return how many of the computed drafts the drafter has proposed. If the request has a
-    grammar, count only those that fit it. The remaining ones pad a joining request or are rejected.
+    grammar, count only the drafts that fit it. The other drafts pad a joining request or are
+    rejected.
     """
     drafts = min(coming.drafts, coming.proposed)
     if sequence.grammar is None:
@@ -66,7 +67,7 @@ def emit(
     config: VllmConfig, sequence: Sequence, coming: Coming, flight: Flight, remaining: int
 ) -> tuple[Sequence, int]:
     """Return the request after a decision has verified its drafts, and the number of tokens that it
-    emits. There are at most `remaining` of them."""
+    emits, which is at most `remaining`."""
     drafts = proposed(sequence, coming)
     emitted = min(1 + correct_drafts(sequence, drafts), remaining)
     return verify(config, sequence, drafts, emitted, flight), emitted
@@ -76,8 +77,8 @@ def verify(
     config: VllmConfig, sequence: Sequence, drafts: int, emitted: int, flight: Flight
 ) -> Sequence:
     """Return the request after it emitted `emitted` tokens of the decision `flight`. Wrong drafts
-    do not count as computed (V1CP-R05). The drafter proposes new ones, unless it already has or the
-    request was preempted."""
+    do not count as computed (V1CP-R05). The drafter proposes new drafts, unless it has already done
+    so or the request was preempted."""
     keeps = config.decides_ahead or not sequence.blocks
     known = sequence.num_tokens + emitted + sequence.promised + sequence.hoped
     if sequence.begun:

@@ -12,8 +12,8 @@ EOS: Segment = ("end of sequence", 1)  # the last token of an answer that stops 
 
 
 class Coming(NamedTuple):
-    """A token in flight: its position in the request's output, from 0; the drafts computed before
-    it; and how many of these drafts the drafter `proposed`."""
+    """A token in flight. `place` is its position in the request's output, from 0. `drafts` is the
+    number of drafts computed before it, and `proposed` how many of these the drafter proposed."""
 
     place: int
     drafts: int = 0
@@ -22,8 +22,8 @@ class Coming(NamedTuple):
 
 class Grammar(NamedTuple):
     """The grammar of a request's output. It begins after `begins` tokens of reasoning, and has
-    ended after `ends` tokens. `drafts` says how many drafts fit for each number of known tokens,
-    repeated as needed; if it is empty, all fit."""
+    ended after `ends` tokens. `drafts[n]` is the number of drafts that fit after n known tokens;
+    the list repeats as needed, and if it is empty, all drafts fit."""
 
     ends: int | None = None
     drafts: tuple[int, ...] = ()
@@ -47,7 +47,8 @@ class Sequence(sequence.Sequence, frozen=True):
     """A request inside the scheduler.
 
     Attributes:
-        priority, arrival: a lower priority is more important; requests are numbered by arrival.
+        priority, arrival: its priority (lower numbers are more important), and its place in the
+            order of arrival.
         drafted: the number of drafts that are proposed but not computed.
         accepted, verified: when drafts are computed for the n-th time, `accepted[n]` of them are
             correct; after its last entry, `accepted` is repeated. `verified` counts how often
@@ -55,7 +56,7 @@ class Sequence(sequence.Sequence, frozen=True):
         promised, hoped: the number of tokens in flight that will certainly arrive, and the number
             of drafts in flight.
         named_beyond: how many tokens after each of its blocks belong to the block's name.
-        aside: whether it was preempted and waits for tokens in flight; it is then first in line.
+        aside: whether it waits for something other than blocks, so that others may overtake it.
         external, load_steps: how many tokens of its prompt a connector has, and how many steps it
             takes to load them.
         loading, was_loaded: the steps left of the load, and whether the request was ever loaded (a
@@ -78,8 +79,8 @@ class Sequence(sequence.Sequence, frozen=True):
         tails: the groups in which it has left a state inside a block. It must copy the state before
             it overwrites it.
         adapter: the LoRA adapter that it needs, if the number of adapters is limited.
-        begun: with several groups and decisions in flight, for each decision in flight that
-            computes it, oldest first, how many of its tokens were computed before that decision.
+        begun: how many of its tokens were computed before each decision in flight that computes it,
+            the oldest first; only with several groups and decisions in flight.
         blocked: the number of steps left until its grammar is compiled.
         grammar, unfit: the grammar of its output, if any, and the number of proposed drafts that do
             not fit it.
@@ -87,7 +88,7 @@ class Sequence(sequence.Sequence, frozen=True):
             this.
         turns: the turns of its session that have not begun.
         held: whether this step holds its prefill back.
-        rests: in how many steps, including the coming one, the running request is not scheduled
+        rests: for how many more steps, including the coming one, it runs without being scheduled,
             because the stages of a pipeline are still busy with its last token.
         awaits: for how many more steps its session waits for the next input; None if it is not
             waiting.
@@ -163,7 +164,7 @@ class Cadence(NamedTuple):
     Attributes:
         left: how many more steps may hold prefills back, counting only steps that compute
             something.
-        crowded: whether the last step that could admit requests left some waiting; those in
+        crowded: whether the last step that could admit requests left some waiting. Requests in
             `aside`, which could not run, do not count.
         prefilling: the running requests that still had known tokens to compute after their last
             step.

@@ -38,8 +38,9 @@ BOOKKEEPING_FIELDS = (
     *("computed", "prefix_hit", "blocks", "free_blocks", "reserved_blocks"),
     *("prompt_throughput", "decode_throughput"),
 )
-# Fields with several values that mean the same, so that they are compared exactly only between two
-# versions of one scheduler. Which block is taken first decides which content is evicted first.
+# Steps that mean the same may differ in these fields, so they are compared only between two
+# versions of one scheduler. There, a difference matters: which block is taken first decides which
+# content is evicted first.
 DETAIL_FIELDS = ("blocks", "slot_blocks", "group_blocks", "sent", "cache_events")
 
 
@@ -68,7 +69,7 @@ class Difference(NamedTuple):
 
     @property
     def breaks_rule(self) -> bool:
-        """Whether the first target crashed or hung, which also breaks a rule."""
+        """Return whether the first target crashed or hung, which also breaks a rule."""
         return self.kind in (CRASH, HANG) and not self.message.startswith("B")
 
 
@@ -88,8 +89,8 @@ def of_steps(number: int, first: Step, second: Step) -> Difference | None:
 
 
 def of_details(number: int, first: Step, second: Step) -> Difference | None:
-    """Return how two steps differ in details if `of_steps` finds no difference. Return None if they
-    do not."""
+    """Return how two steps differ in details, or None if they do not. The caller has checked that
+    `of_steps` finds no difference."""
     fields = tuple(
         Differing(name, *(msgspec.to_builtins(getattr(step, name)) for step in (first, second)))
         for name in DETAIL_FIELDS
@@ -125,7 +126,7 @@ def of_answers(
 ) -> Difference:
     """Return the difference between a target that crashed or refused and one that did not.
 
-    `message` says which one did so, and how.
+    `message` says which target did so, and how.
     """
     same = shape(Broken(kind, number, message), requests)
     return Difference(kind, same, number, message, words=(message,), details=details)
@@ -160,7 +161,7 @@ def in_words(field: Differing) -> str:
 
 
 def without_shared(value: Any, other: Any) -> Any:
-    """Return the entries that the other side lacks. Return numbers and words unchanged."""
+    """Return the entries of `value` that `other` lacks. Return numbers and words unchanged."""
     if isinstance(value, list) and isinstance(other, list):  # the pairs of `scheduled`, in order
         value, other = dict(value), dict(other)
     if isinstance(value, Mapping) and isinstance(other, Mapping):

@@ -1,4 +1,4 @@
-"""Two targets that are used as one: both get the same operations, and their steps are compared.
+"""Use two targets as one: both get the same operations, and their steps are compared.
 
 The pair returns the replies of its first target, so it can be driven by the state machine, replayed
 and shrunk like any other target. If the replies differ, the pair records the difference and the run
@@ -143,8 +143,8 @@ class DifferentialTarget:
         """Start both targets, each with the system of its side. Refuse a configuration that either
         of them refuses.
 
-        A crash of only one target counts as a difference. After a crash of the second one, only
-        the first is driven.
+        A crash of only one target counts as a difference. If the second target crashes, only the
+        first is driven from then on.
 
         Raises:
             TargetFault: the first target does not start, or the second has never started.

@@ -59,11 +59,11 @@ def own_frames(traceback: str) -> list[Frame]:
 
 
 def place_of(output: str) -> str:
-    """Return the code that raised an exception or does not return, or "" if `output` does not name
-    it.
+    """Return the code that raised the exception, or that does not return. Return "" if `output`
+    does not name this code.
 
-    `output` is the traceback, the stack, or what the process wrote before it ended: its last
-    traceback counts.
+    `output` is the traceback, the stack, or what the process wrote before it ended. If it contains
+    several tracebacks, the last one counts.
     """
     last = output[max(output.rfind("(most recent call "), 0) :]
     frames = own_frames(last)

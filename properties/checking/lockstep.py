@@ -86,7 +86,8 @@ def differing(seen: Step, other: Step) -> Iterator[Differing]:
 
     Block numbers are names, so they are compared up to renaming. Block 0 is an exception if a step
     shows its padding, or shows only the blocks that it writes: then block 0 must be the same block
-    in both. A request that a field does not list counts as having nothing computed, cached or held.
+    in both steps. A request that a field does not list counts as having nothing computed, cached or
+    held.
     """
     pads = seen.left_pad_blocks is not None or other.left_pad_blocks is not None
     padding = {0: 0} if pads or seen.blocks is None or other.blocks is None else {}

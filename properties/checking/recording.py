@@ -69,8 +69,8 @@ class Recorded:
     """A target that returns recorded replies, as long as it receives the recorded calls.
 
     A recording has one configuration, that of the first `start`. In any other configuration, the
-    target starts, but shows nothing. Its methods raise RecordError for any other call, and for a
-    recorded reply that is not valid.
+    target starts, but shows nothing. Its methods raise RecordError for a call that was not
+    recorded, and for a recorded reply that is not valid.
     """
 
     def __init__(self, answers: Sequence[Answer]) -> None:
@@ -155,7 +155,6 @@ class Recorded:
 
 
 def _raise_hang(op: str, reply: Mapping[str, Any]) -> None:
-    """Raise TargetHung if the reply records a hang."""
     if reply.get("error") == "hung":
         seconds = reply.get("seconds")
         raise TargetHung(op, seconds if isinstance(seconds, int | float) else 0.0)

@@ -60,7 +60,8 @@ def replay(
 
     `watch` receives every step, and the run ends after `last_step`. `new` receives the rules that a
     step breaks, and returns those that were not known to be broken. If it returns none, the run
-    continues, provided that it can. `begun` is called with the session before its first step.
+    continues, unless the target has crashed or hung. `begun` is called with the session before its
+    first step.
 
     If `skipped` is given, steps in which a model only waits for a request to arrive are skipped.
     `skipped` is then called with the numbers of the first and the last skipped step. A run whose
@@ -132,8 +133,8 @@ def client_actions(
     """Perform the client's actions before a step: first the arrivals, then the aborts, then the
     control events. Return the broken rules.
 
-    `arrivals` contains the requests that have not arrived yet, in order. Those that arrive before
-    this step are removed from it.
+    `arrivals` contains the requests that have not arrived yet, in order. Requests that arrive
+    before this step are removed from it.
     """
     broken: list[Broken] = []
     while arrivals and arrivals[0].arrival == number:

@@ -36,9 +36,9 @@ CONTEXT_STEPS = 6
 CRASHES_AND_HANGS = (TargetCrashed, TargetDied, TargetHung, TargetTooLarge)
 
 
-# Exceptions with which a target may end its process, task or test; they count as crashes although
-# they are no subclasses of Exception. Other such exceptions, such as KeyboardInterrupt or the
-# failure that pytest raises at a timeout, do not come from the target.
+# Exceptions outside `Exception` with which a target may end its process, task or test. They count
+# as crashes. All others outside `Exception`, such as KeyboardInterrupt or the failure that pytest
+# raises at a timeout, do not come from the target.
 LEAVE = ("SystemExit", "GeneratorExit", "CancelledError", "Skipped", "StopTest")
 
 
@@ -86,7 +86,8 @@ class Session:
     ) -> None:
         """Start the target.
 
-        If it crashes or hangs, but starts in the default configuration, this breaks a rule.
+        A crash or a hang breaks a rule, unless the target does not start in the default
+        configuration either.
 
         Raises:
             ConfigRefused: the target cannot run with the configuration.

@@ -31,8 +31,8 @@ class Cell(msgspec.Struct, frozen=True):
         state: held, shared, free, lost, twice (both free and held), unwritten (read, but never
             written), foreign (read, but with other tokens in it). A state with `perhaps` is
             uncertain, because only the number of such blocks is known.
-        owners: the requests that hold it, or the one that held it last.
-        holds: the tokens that were written to it, if that was observed.
+        owners: the requests that hold the blocks, or the request that held them last.
+        holds: the tokens that were written to the blocks, if that was observed.
         count: if positive, the number of blocks in this state; it is not known which they are.
     """
 
@@ -90,7 +90,7 @@ class Cause(msgspec.Struct, frozen=True):
     Attributes:
         headline: the fault in a few words and numbers.
         why: sentences; one that begins with "step N:" is about that step.
-        first: the step that the first turn in every row is about.
+        first: the step of the first turn in every row.
         columns: what each column represents, either a "step" or a "block" of a table.
     """
 

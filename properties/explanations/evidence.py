@@ -3,8 +3,8 @@
 The picture depends on the evidence and not on the rule. If a step crosses a limit, the picture is a
 curve, or the sum of the step's requests; for a hit or padding, it is bars of tokens; for a block
 that is lost or read by mistake, it is the pool, or the tables of a request. In all other cases, it
-shows the requests, with what each of them needed and what was free. The evidence is chosen by the
-numbers in the rule's message, which the picture also shows.
+shows the requests, with what each of them needed and what was free. The numbers in the rule's
+message decide which evidence is shown, and appear in the picture.
 """
 
 from collections.abc import Iterator, Sequence

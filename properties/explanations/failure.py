@@ -40,7 +40,8 @@ class Projected(NamedTuple):
 
 
 def projections(scenario: Scenario, version: str, steps: Sequence[Step]) -> list[Projected]:
-    """Return the projections of a run, in the order of the steps, or nothing if they are unknown.
+    """Return the projections of a run, in the order of the steps, or an empty list if they are
+    unknown.
 
     `version` is the version that the target reports: a revision of the model, or a release.
     """
@@ -50,7 +51,8 @@ def projections(scenario: Scenario, version: str, steps: Sequence[Step]) -> list
 
 
 def explain(rule: str, scenario: Scenario, step: int, version: str) -> list[str]:
-    """Return sentences that explain how the rule came to be broken, or nothing if that is unknown.
+    """Return sentences that explain how the rule came to be broken, or an empty list if the cause
+    is unknown.
 
     `version` is the version that the target reports: a revision of the model, or a release.
     """
@@ -65,9 +67,9 @@ class Failure:
     Attributes:
         history: the run after that step.
         steps: its decisions; `last` and `before` are the last two steps with all their fields.
-        holders: for each block, the requests that have held it, each with a step: for a request
-            that still holds the block, the step in which it took the block; for any other, the last
-            step in which it held it.
+        holders: for each block, the requests that have held it, each with a step. For a request
+            that still holds the block, this is the step in which it took the block; for any other,
+            the last step in which it held the block.
         first: the first broken rule; `message` and `numbers` cover all of them.
         ended_by_it: whether the last step breaks the rule. If it does not, the target raised an
             exception or hung.
@@ -127,8 +129,8 @@ class Failure:
         return [name for name in live if name not in queued and self.names(name)]
 
     def concerns(self, name: str) -> bool:
-        """Return whether the failure may be about this request: the message names it, or the
-        failing step runs no request."""
+        """Return whether the failure may be about this request: the message names it or, if the
+        rule is about waiting too long, the request is unfinished."""
         return self.names(name) or (self.is_progress and name in self.history.live)
 
     def names(self, name: str) -> bool:

@@ -1,5 +1,5 @@
 """Find out which published behaviour a recorded run follows, by running all models of its system
-alongside it.
+alongside the run.
 
 Models are deterministic. A recording leaves at most two things open: whether an abort came before a
 step or inside it, and how many tokens a request generates. For an abort, both possibilities are
@@ -72,7 +72,8 @@ class Match:
         ]
 
     def abort(self, request_id: str, inside: bool, *, open_time: bool) -> None:
-        """Record an abort. With `open_time`, it may have come inside the step or before it."""
+        """Record an abort. With `open_time`, the abort may have come before the step or inside
+        it."""
         if self.departed is not None:
             return
         ways = [inside]
@@ -101,7 +102,7 @@ class Match:
 
     def observe(self, step: Step, ends: Sequence[str], open_ended: frozenset[str]) -> None:
         """Follow the next step of the run. `ends` lists the requests of open-ended length that end
-        in it."""
+        in this step."""
         if self.departed is not None:
             return
         matching = []

@@ -1,5 +1,5 @@
-"""Explain why a block is lost, listed as free twice, or read by mistake, by showing the pool block
-by block."""
+"""Explain a block that is lost, listed as free twice, or read by mistake: show the pool block by
+block."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -186,7 +186,7 @@ def _does(failure: Failure, name: str) -> str:
 
 
 class Misread(NamedTuple):
-    """A request that reads a block with other tokens in it, the tokens in the block, and the tokens
+    """A block that a request reads by mistake: the request, the tokens in the block, and the tokens
     that the request expects there."""
 
     reader: str
@@ -255,7 +255,8 @@ def _blocks(numbers: Sequence[int]) -> str:
 
 def tables(step: Step | None) -> dict[str, list[int]]:
     """Return the blocks that each request holds, in all groups, without blocks that have slid out
-    of a window (shown as 0). If each group has its own pool, return those of the first one."""
+    of a window (shown as 0). If each group has its own pool, return the blocks of the first group
+    only."""
     if step is None:
         return {}
     found = {name: [*table] for name, table in (step.blocks or {}).items()}

@@ -146,8 +146,8 @@ def _sum(failure: Failure, measure: Measure) -> Cause:
 
 
 def padding_cause(failure: Failure) -> Cause | None:
-    """Draw the left padding and the tokens of each request of a batch under the tkv, or the chunks
-    of a prefill up to their end."""
+    """Draw the left padding and the tokens of each request in a batch, up to the tkv. For a
+    prefill, draw the chunks up to their end."""
     step, message = failure.last, failure.first.message
     is_about_it = failure.ended_by_it and ("padd" in message or "tkv" in message)
     if step.left_pad_blocks is None or not is_about_it:
@@ -220,7 +220,8 @@ def _elsewhere(
     failure: Failure, request: RequestHistory, known: int, hit: int
 ) -> tuple[RequestHistory, int, int] | None:
     """Return a request that has computed the missing tokens of a hit, but after different tokens.
-    Also return the number of tokens before them, and how many of them it has computed."""
+    Also return the number of tokens before the missing ones, and how many of the missing ones the
+    request has computed."""
     wanted = next((stream for stream, begin, end in _places(request) if begin <= known < end), None)
     for other in failure.history.requests.values():
         if other is request or other.partition != request.partition:

@@ -58,7 +58,6 @@ def turns_cause(failure: Failure) -> Cause:
 
 
 def _is_about_waiting(failure: Failure) -> bool:
-    """Return whether the failure is about requests that wait."""
     return not failure.lost and bool(
         not failure.ended_by_it or failure.is_progress or _standstill(failure) or failure.waits
     )
@@ -229,8 +228,8 @@ def _arrival(failure: Failure, name: str) -> int:
 
 
 def _plausible(failure: Failure, account: RequestHistory) -> Iterator[Need]:
-    """Yield what a request needs. If the rule found that there is room, leave out needs that exceed
-    what is free: they include tokens of prefix hits, which the rule does not count."""
+    """Yield what a request needs. If the rule found room, leave out the needs that exceed what is
+    free, because they include tokens of prefix hits, and the rule does not count these."""
     has_room = "although" in failure.first.message and failure.names(account.id)
     yield from (n for n in _needs(failure, account) if n.needs <= n.free or not has_room)
 
@@ -344,8 +343,8 @@ def last_events(failure: Failure) -> list[str]:
 
 
 def _last_event(failure: Failure, name: str) -> Iterator[tuple[int, str]]:
-    """Yield the step of the event and a sentence; nothing if the request arrives in the failing
-    step."""
+    """Yield the step of the request's last event, and a sentence about it. Yield nothing if the
+    request arrives in the failing step."""
     account = failure.history.requests.get(name)
     if account is None or account.between_turns:
         return
@@ -373,8 +372,8 @@ def _last_event(failure: Failure, name: str) -> Iterator[tuple[int, str]]:
 def _source_of_hit(
     failure: Failure, account: RequestHistory, hit: int
 ) -> Iterator[tuple[int, str]]:
-    """Yield a step and a sentence: in this step, another request computed the tokens that this one
-    found."""
+    """Yield the step in which another request computed the tokens that this request found, and a
+    sentence about it."""
     others = [other for other in failure.history.kin(account) if other is not account]
     source = max(others, key=partial(in_common, account), default=None)
     if source is not None and in_common(account, source) >= hit:

@@ -1,1 +1,1 @@
-"""The checks of any scheduler: predicates, strategies, bounds."""
+"""Checks of the generic system: predicates, strategies, bounds."""

@@ -44,9 +44,9 @@ def together(config: Config, work: int, requests: int) -> int:
 
 
 def can_run(config: Config, prompt: int, max_tokens: int) -> bool:
-    """Return whether the request certainly fits: into max_model_len, into the pool of each group
-    and, if prompts are not split, into the budget. Return False if one of these limits is left to
-    the scheduler, and therefore unknown.
+    """Return whether a request certainly fits: into max_model_len, into the pool of each group and,
+    if prompts are not split, into the budget. Return False if one of these limits is left to the
+    scheduler, and therefore unknown.
     """
     longest, budget = config["max_model_len"], config["max_num_batched_tokens"]
     whole = prompt + max_tokens

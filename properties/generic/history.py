@@ -30,7 +30,8 @@ def preempted_after(request: RequestHistory) -> int:
 
 
 class GenericFeatures(VllmFeatures):
-    """The features of any scheduler. Where a scheduler keeps cached tokens is unknown."""
+    """The features of any scheduler. A client does not know where a scheduler keeps cached
+    tokens."""
 
     request_history = GenericRequestHistory
 

@@ -11,8 +11,8 @@ from ..vllm.history.run import VllmRun
 
 
 def starts_with_too_much(history: VllmRun, step: Step) -> str | None:
-    """A request starts with at most the tokens that were loaded or are cached. After a failed load,
-    only the whole blocks before the failure count."""
+    """Check that a request starts with at most the tokens that were loaded or are cached. After a
+    failed load, only the whole blocks before the failure count."""
     for request in _starting(history, step):
         start = (step.computed or {})[request.id] - step.scheduled[request.id]
         cached = history.max_hit(step, request) if caches(history.config) else 0

@@ -28,8 +28,8 @@ class Window(NamedTuple):
     size: int
 
     def least(self, tokens: int) -> int:
-        """Return how many blocks are enough for this many tokens, no matter at which place of a
-        block the first token is."""
+        """Return how many blocks are enough for this many tokens, wherever in a block the first
+        token is."""
         return blocks_for(tokens, self.size) + 1
 
 
@@ -70,7 +70,7 @@ def tables(step: Step, group: Window) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def too_few_blocks(history: RunHistory, step: Step) -> str | None:
-    """A request has the blocks of every window (GEN-R05)."""
+    """Check that a request has the blocks of every window (GEN-R05)."""
     if step.group_blocks is None:
         return None
     for group in windows(history.config):
@@ -105,7 +105,7 @@ def _in_flight(history: RunHistory, step: Step, name: str) -> int:
 
 
 def held_twice(history: RunHistory, step: Step) -> str | None:
-    """No block of a group is held twice (GEN-R06)."""
+    """Check that no block of a group is held twice (GEN-R06)."""
     for group in windows(history.config):
         for block, times in held_of_group(step, group.number - 1).items():
             if times > 1:
@@ -114,7 +114,7 @@ def held_twice(history: RunHistory, step: Step) -> str | None:
 
 
 def more_than_the_pool(history: RunHistory, step: Step) -> str | None:
-    """All requests together hold no more blocks than a group's pool has (GEN-R07)."""
+    """Check that all requests together hold no more blocks than a group's pool has (GEN-R07)."""
     for group in windows(history.config):
         held = len(held_of_group(step, group.number - 1))
         if held > group.pool:
@@ -123,7 +123,8 @@ def more_than_the_pool(history: RunHistory, step: Step) -> str | None:
 
 
 def more_than_its_life(history: RunHistory, step: Step, ahead: int) -> str | None:
-    """A request's table has no more blocks than its prompt and max_tokens can need (GEN-R12)."""
+    """Check that a request's table has no more blocks than its prompt and max_tokens can need
+    (GEN-R12)."""
     for group in windows(history.config):
         for name, table in tables(step, group):
             request = history.live.get(name)
@@ -139,7 +140,7 @@ def more_than_its_life(history: RunHistory, step: Step, ahead: int) -> str | Non
 
 
 def kept_out_of_the_window(history: RunHistory, step: Step) -> str | None:
-    """A request that computes has given back the blocks that left its window long ago
+    """Check that computing requests have given back blocks that left the window long ago
     (GEN-R40)."""
     for request, number, table, needed in _needed(history, step):
         for place, block in enumerate(table[:needed]):
@@ -163,7 +164,7 @@ def _needed(
     0), the request's table in the group, and the first place at which it may still hold a block.
 
     A scheduler may look for blocks to give back only once per window, or give them back a step
-    later. If the budget is unknown, so is this place.
+    later. If the budget is unknown, this place is unknown, so yield nothing.
     """
     budget = history.config["max_num_batched_tokens"]
     for request, number, table, first in blocks_read(history, step) if budget else ():

@@ -28,7 +28,7 @@ from .bounds import ahead
 
 
 def too_few_blocks(history: RunHistory, step: Step) -> str | None:
-    """A request has blocks for all its computed tokens (GEN-R05)."""
+    """Check that a request has blocks for all its computed tokens (GEN-R05)."""
     for name, tokens in (step.computed or {}).items():
         held = len((step.blocks or {}).get(name, ()))
         if name in history.live and held < blocks_for(history, tokens):
@@ -46,7 +46,7 @@ def one_takes_another_block(history: RunHistory, step: Step) -> bool:
 
 
 def shared_without_cache(history: RunHistory, step: Step) -> str | None:
-    """Without a prefix cache, no block is held twice (GEN-R06)."""
+    """Without a prefix cache, check that no block is held twice (GEN-R06)."""
     if caches(history.config):
         return None
     holder: dict[int, str] = {}
@@ -65,7 +65,7 @@ def two_hold_blocks(history: RunHistory, step: Step) -> bool:
 
 
 def more_than_the_pool(history: RunHistory, step: Step) -> str | None:
-    """All requests together hold at most num_blocks blocks (GEN-R07)."""
+    """Check that all requests together hold at most num_blocks blocks (GEN-R07)."""
     size, held = history.config["num_blocks"], _held(step)
     if size is None or held <= size:
         return pools.more_than_the_pool(history, step)
@@ -81,8 +81,8 @@ def _held(step: Step) -> int:
 
 
 def emitted_too_early_or_late(history: RunHistory, step: Step) -> str | None:
-    """A request emits a token in exactly those steps after which all its tokens are computed, and
-    never computes more than its known tokens (GEN-R08)."""
+    """Check that a request emits a token in exactly those steps after which all its tokens are
+    computed, and never computes more than its known tokens (GEN-R08)."""
     if history.features.depth(history.config) > 1 or speculation.drafts(history.config):
         return tokens_due.emitted_too_early_or_late(history, step)
     for request, computed in _computed_after(history, step):
@@ -101,8 +101,8 @@ def one_is_computed_in_part(history: RunHistory, step: Step) -> bool:
 
 
 def counted_wrongly(history: RunHistory, step: Step) -> str | None:
-    """The computed tokens of a request start with its prefix hit and grow by its scheduled tokens,
-    and only a preemption resets them (GEN-R09)."""
+    """Check that the computed tokens of a request start with its prefix hit and grow by its
+    scheduled tokens, and that only a preemption resets them (GEN-R09)."""
     before = (history.last.computed or {}) if history.last is not None else {}
     for name, computed in (step.computed or {}).items():
         request = history.live.get(name)
@@ -130,7 +130,7 @@ def one_continues(history: RunHistory, step: Step) -> bool:
 
 
 def cut_although_off(history: RunHistory, step: Step) -> str | None:
-    """With chunked prefill off, a step that schedules a request completes its prompt (GEN-R10)."""
+    """With chunked prefill off, check that a scheduled request completes its prompt (GEN-R10)."""
     if history.config["enable_chunked_prefill"]:
         return None
     for request, computed in _computed_after(history, step):
@@ -159,7 +159,7 @@ def _computed_after(history: RunHistory, step: Step) -> Iterator[tuple[RequestHi
 
 
 def budget_exceeded(history: RunHistory, step: Step) -> str | None:
-    """A step computes at most max_num_batched_tokens tokens (GEN-R01)."""
+    """Check that a step computes at most max_num_batched_tokens tokens (GEN-R01)."""
     budget, tokens = history.config["max_num_batched_tokens"], sum(step.scheduled.values())
     if budget is None or tokens <= budget:
         return None
@@ -171,7 +171,7 @@ def budget_used_up(history: RunHistory, step: Step) -> bool:
 
 
 def too_many_at_once(history: RunHistory, step: Step) -> str | None:
-    """A step computes tokens for at most max_num_seqs requests (GEN-R02)."""
+    """Check that a step computes tokens for at most max_num_seqs requests (GEN-R02)."""
     slots = history.config["max_num_seqs"]
     if slots is None or len(step.scheduled) <= slots:
         return None
@@ -184,8 +184,8 @@ def slots_are_taken(history: RunHistory, step: Step) -> bool:
 
 
 def too_long(history: RunHistory, step: Step) -> str | None:
-    """The prompt and answer of a request have at most max_model_len tokens together, and no draft
-    is computed beyond that (GEN-R03)."""
+    """Check that the prompt and answer of a request have at most max_model_len tokens together, and
+    that no draft is computed beyond that (GEN-R03)."""
     longest = history.config["max_model_len"]
     if longest is not None and speculation.drafts(history.config):
         for name, reached in tokens_due.reached(history, step).items():
@@ -211,8 +211,8 @@ def reaches_the_maximum(history: RunHistory, step: Step) -> bool:
 
 
 def overtaken(history: RunHistory, step: Step) -> str | None:
-    """First come, first served: no request starts while an earlier one has never been scheduled
-    (GEN-R04). Requests that can never run do not count."""
+    """Under first come, first served, check that no request starts while an earlier one has never
+    been scheduled (GEN-R04). Requests that can never run do not count."""
     if history.config["order"] != "fcfs":
         return None
     waits: RequestHistory | None = None
@@ -240,7 +240,8 @@ def _begun(request: RequestHistory) -> bool:
 
 
 def more_than_its_life(history: RunHistory, step: Step) -> str | None:
-    """A request holds no more blocks than its prompt and max_tokens can need (GEN-R12)."""
+    """Check that a request holds no more blocks than its prompt and max_tokens can need
+    (GEN-R12)."""
     for name, held in (step.blocks or {}).items():
         request = history.live.get(name)
         if request is None:
@@ -252,7 +253,7 @@ def more_than_its_life(history: RunHistory, step: Step) -> str | None:
 
 
 def preempts_for_nobody(history: RunHistory, step: Step) -> str | None:
-    """A step that preempts computes something, or leaves another request running or loaded
+    """Check that a preempting step computes something, or leaves another request running or loaded
     (GEN-R13). The rule does not apply if blocks may be unavailable for a time: while a connector
     loads or sends them, or while an ended request keeps them for a decision in flight."""
     gone = set(step.preempted or ())

@@ -1,4 +1,4 @@
-"""Preempted requests: a request must not start while a preempted one is waiting that must go first.
+"""Preempted requests: no other request starts while a preempted one that must go first is waiting.
 
 Source: target protocol, "Priorities" and "Preempted requests".
 """
@@ -15,7 +15,7 @@ GoesBefore = Callable[[VllmRun, VllmRequestHistory, VllmRequestHistory], bool]
 
 
 def overtaken_by_a_less_important_one(history: VllmRun, step: Step) -> str | None:
-    """No request starts while a preempted request that is more important waits (GEN-R41)."""
+    """Check that no request starts while a more important preempted request waits (GEN-R41)."""
     for waiting, new in _pairs(history, _is_more_important):
         if new.id in step.scheduled and waiting.id not in step.scheduled:
             return (
@@ -26,8 +26,8 @@ def overtaken_by_a_less_important_one(history: VllmRun, step: Step) -> str | Non
 
 
 def overtaken_by_a_later_one(history: VllmRun, step: Step) -> str | None:
-    """First come, first served: no newcomer starts while a request that was preempted before the
-    newcomer arrived still waits (GEN-R42)."""
+    """Under first come, first served, check that a newcomer starts only after all requests
+    preempted before its arrival (GEN-R42)."""
     for waiting, new in _pairs(history, _was_preempted_before):
         if new.id in step.scheduled and waiting.id not in step.scheduled:
             return (

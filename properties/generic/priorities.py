@@ -10,7 +10,8 @@ from . import loads
 
 
 def starts_before_a_more_important_one(history: VllmRun, step: Step) -> str | None:
-    """No request starts while a more important one has never been scheduled (GEN-R21)."""
+    """Check that no request starts while a more important one has never been scheduled
+    (GEN-R21)."""
     new, waiting = _unstarted(history, step)
     first = min(waiting, key=lambda request: request.priority, default=None)
     for request in new:
@@ -47,7 +48,7 @@ def _unstarted(
 
 
 def preempts_a_more_important_one(history: VllmRun, step: Step) -> str | None:
-    """No request is preempted in a step that computes a less important one (GEN-R22)."""
+    """Check that no request is preempted in a step that computes a less important one (GEN-R22)."""
     for name in step.preempted or ():
         victim = history.live.get(name)
         for other in _computed(history, step):

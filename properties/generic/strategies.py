@@ -1,4 +1,4 @@
-"""Generators for any scheduler: requests as for vLLM, with fewer keys.
+"""Generators for any scheduler. They work like those for vLLM, with fewer keys.
 
 Source: `properties.vllm.strategies`, which aims at the remaining pool, budget and slots.
 """

@@ -14,10 +14,10 @@ from ..vllm.history.run import Coming, VllmRun, state_of
 
 
 def emitted_too_early_or_late(history: VllmRun, step: Step) -> str | None:
-    """A decision computes only known tokens and proposed drafts. If decisions are made ahead,
-    tokens in flight count as known. When the decision completes, each request emits a token if the
-    decision has computed the last of its known tokens. A request that was preempted in the meantime
-    may lose this token."""
+    """Check that a decision computes only known tokens and proposed drafts. If decisions are made
+    ahead, tokens in flight count as known. Check as well that, when the decision completes, a
+    request emits a token if and only if the decision has computed the last of its known tokens. A
+    request that was preempted in the meantime may lose this token."""
     ahead = speculation.decides_ahead(history.config)
     for name, tokens in reached(history, step).items():
         request = history.live[name]

@@ -1,1 +1,1 @@
-"""The checks of LLMServingSim: predicates, strategies, bounds."""
+"""Checks of LLMServingSim: predicates, strategies, bounds."""

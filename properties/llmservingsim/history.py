@@ -46,7 +46,7 @@ class LlmServingSimFeatures(VllmFeatures):
         return only_tools_run(history)
 
     def steps_after_end(self, history: RunHistory[Any]) -> int:
-        """Return 1 for the step in which the main loop ends the simulation."""
+        """Return 1 if nothing is left but the step in which the main loop ends the simulation."""
         return int(not history.live and history.config["instances"] > 0)
 
     def begin(self, history: RunHistory[Any], step: Step) -> None:

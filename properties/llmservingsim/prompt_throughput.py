@@ -1,6 +1,7 @@
 """How a run counts the tokens of a prompt that it found in the cache (LSS-R23).
 
-The page does not say whether they count with the first chunk of the prompt or with the last one.
+The documentation page does not say whether these tokens count with the first chunk of the prompt or
+with the last one.
 """
 
 from collections.abc import Callable
@@ -13,8 +14,8 @@ Chunk = Literal["first", "last"]
 
 
 def chunks_after(history: VllmRun, step: Step) -> frozenset[Chunk]:
-    """Return with which chunk this run may count hits, as far as its steps have shown. If the step
-    fits neither, it does not count."""
+    """Return the chunks with which this run may count hits, judging by its steps so far. Ignore the
+    step if it fits neither chunk."""
     possible = state_of(history).hits_count_with
     fitting = {
         chunk for chunk in possible if counted(history, step, chunk) == step.prompt_throughput

@@ -102,8 +102,8 @@ def with_features(request: Request, config: Config) -> st.SearchStrategy[Request
 
 
 def more_fields(config: Config) -> dict[str, Sequence[Any]]:
-    """Return for how many steps a tool may run. Some tools run so long that only sessions are left,
-    and two of these may end shortly after each other."""
+    """Return the numbers of steps for which a tool may run. Some tools run so long that only
+    sessions are left, and two of these may end shortly after each other."""
     return {"tool_steps": (0, 3, 40, 43, 46)} if has_features(config) else {}
 
 

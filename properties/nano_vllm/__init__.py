@@ -1,1 +1,1 @@
-"""The checks of nano-vLLM: predicates, strategies, bounds."""
+"""Checks of nano-vLLM: predicates, strategies, bounds."""

@@ -1,7 +1,7 @@
 """How nano-vLLM differs from other systems in what a client can infer.
 
-Source: nano-vLLM deck, chapter 7: a full block is stored in the cache, and a starting sequence
-shares every cached block up to the first that is missing.
+Source: the slide deck on nano-vLLM, chapter 7: a full block is stored in the cache, and a starting
+sequence shares every cached block up to the first that is missing.
 """
 
 from ..history.features import Features

@@ -18,11 +18,11 @@ from .predicate import AdapterMessage, Predicate
 
 
 def shown_wrongly(history: RunHistory[Any], step: Step) -> str | None:
-    """A step shows computed tokens and blocks of exactly those requests that have computed tokens.
-    It also shows the blocks that each request writes.
+    """Check that a step shows computed tokens and blocks of exactly those requests that have
+    computed tokens, and that it shows the blocks that each request writes.
 
-    The kind of the step matches the work of its requests, and prefilling requests are listed as
-    such.
+    Check as well that the kind of the step matches the work of its requests, and that prefilling
+    requests are listed as such.
     """
     stay = list(_computed_after(history, step))
     if wrong := _other_kind(history, step) or _other_phase(history, stay, step):
@@ -130,8 +130,8 @@ def _computed_after(history: RunHistory[Any], step: Step) -> Iterator[tuple[Requ
 
 
 def request_lost(history: RunHistory[Any], step: Step) -> str | None:
-    """Every unfinished request is in exactly one queue, and no other request is in any queue
-    (ALL-R03)."""
+    """Check that every unfinished request is in exactly one queue, and that no other request is in
+    any queue (ALL-R03)."""
     if not step.scheduled.keys() <= history.live.keys():
         strangers = [name for name in step.scheduled if name not in history.live]
         return f"{_names(strangers)} scheduled, although ended or never accepted"
@@ -174,7 +174,7 @@ def _past_the_end(history: RunHistory[Any], name: str, tokens: int) -> str | Non
 
 
 def tokens_wrong(history: RunHistory[Any], step: Step) -> str | None:
-    """A request emits all its tokens, and ends with the last one, for the right reason
+    """Check that a request emits all its tokens, and ends with the last one, for the right reason
     (ALL-R04)."""
     endings = (_ending_wrong(history, step, account) for account in history.live.values())
     return (
@@ -255,8 +255,8 @@ def token_due(history: RunHistory[Any], step: Step) -> bool:
 
 
 def waits_too_long(history: RunHistory[Any], step: Step) -> str | None:
-    """The first request in line waits for at most as many steps as the work ahead of it can take
-    (ALL-R05)."""
+    """Check that the first request in line waits for at most as many steps as the work ahead of it
+    can take (ALL-R05)."""
     if history.first_in_line is None:
         return None
     name, since, allowance = history.first_in_line
@@ -273,7 +273,8 @@ def someone_waits(history: RunHistory[Any], step: Step) -> bool:
 
 
 def never_ends(history: RunHistory[Any], step: Step) -> str | None:
-    """All accepted requests together take no more steps than their work can take (ALL-R06)."""
+    """Check that all accepted requests together take no more steps than their work can take
+    (ALL-R06)."""
     if history.busy_steps < history.work:
         return None  # the bound on all work together is never lower than this
     allowance = history.max_steps
@@ -294,7 +295,7 @@ def everything_ends(history: RunHistory[Any], step: Step) -> bool:
 
 
 def hit_never_computed(history: RunHistory[Any], step: Step) -> str | None:
-    """A prefix hit covers only tokens that some request has computed (ALL-R08)."""
+    """Check that a prefix hit covers only tokens that some request has computed (ALL-R08)."""
     for own, hit in first_hits(history, step):
         if hit <= 0:
             continue
@@ -342,7 +343,8 @@ def first_hits(history: RunHistory[Any], step: Step) -> list[tuple[Any, int]]:
 
 
 def blocks_lost(history: RunHistory[Any], step: Step) -> str | None:
-    """Held and free blocks add up to the pool; a request that has ended holds none (ALL-R09)."""
+    """Check that held and free blocks add up to the pool, and that ended requests hold none
+    (ALL-R09)."""
     size = history.config["num_blocks"]
     if size is None or step.free_blocks is None:
         return None
@@ -377,9 +379,9 @@ def blocks_come_back(history: RunHistory[Any], step: Step) -> bool:
 
 
 def no_progress(history: RunHistory[Any], step: Step) -> str | None:
-    """While a request is unfinished, at least one of three consecutive steps computes or emits a
-    token, or ends a request. With several decisions in flight, more steps in a row may make no
-    progress (ALL-R10)."""
+    """Check that, while a request is unfinished, at least one of three consecutive steps computes
+    or emits a token, or ends a request. With several decisions in flight, more steps in a row may
+    make no progress (ALL-R10)."""
     if not history.live or makes_progress(step):
         return None
     if history.barren_steps <= history.features.idle_steps(history):
@@ -392,7 +394,7 @@ def someone_is_left_out(history: RunHistory[Any], step: Step) -> bool:
 
 
 def reads_other_tokens(history: RunHistory[Any], step: Step) -> str | None:
-    """Every block that a request reads holds that request's own tokens (ALL-R11)."""
+    """Check that a request reads only blocks with its own tokens (ALL-R11)."""
     changes = history.cache_changes(step)
     return changes.conflict if changes is not None else None
 

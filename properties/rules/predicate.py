@@ -1,5 +1,5 @@
-"""The two functions that check a rule: one returns whether a step breaks the rule, the other
-whether the step could have broken it."""
+"""The two functions that check a rule: one returns how a step breaks the rule, the other whether
+the step could have broken it."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
@@ -7,15 +7,15 @@ from typing import Any, Literal, NamedTuple
 from ...model.observation import Step
 from ..history.run_history import RunHistory
 
-# Stands for the phase of each request (not started, computing its prompt, decoding, paused or
-# preempted), and for the computed tokens of each request that does not decode.
+# In `Predicate.reads`: the phase of each request (not started, computing its prompt, decoding,
+# paused or preempted), and the computed tokens of each request that does not decode.
 PHASES = "phases"
-FIRST = "first"  # whether the step is the first one of the run
+FIRST = "first"  # in `Predicate.reads`: whether the step is the first one of the run
 
 
 class Predicate(NamedTuple):
     """The check of a rule. `broken` returns None, or a message with the numbers that break the
-    rule. `exercised` is the witness.
+    rule. `exercised` returns whether the rule's witness occurs.
 
     Both functions read the history from before the step. `members` says to which steps the
     functions apply: those that schedule a prefilling request, a decoding one, or any. `reads_kept`
@@ -28,7 +28,8 @@ class Predicate(NamedTuple):
     have, which changes in nearly every step.
 
     `only_with` returns whether a configuration has the feature that the rule is about. Without the
-    feature, the rule cannot be broken and its witness cannot occur, so the monitor leaves it out.
+    feature, the rule cannot be broken and its witness cannot occur, so the monitor leaves the rule
+    out.
     """
 
     broken: Callable[[RunHistory[Any], Step], str | None]
@@ -39,7 +40,6 @@ class Predicate(NamedTuple):
     only_with: Callable[[Mapping[str, Any]], bool | int] | None = None
 
     def concerns(self, config: Mapping[str, Any]) -> bool:
-        """Return whether the configuration has the feature that the rule is about."""
         return self.only_with is None or bool(self.only_with(config))
 
 
@@ -60,9 +60,9 @@ class AdapterMessage(str):
 class Broken(NamedTuple):
     """A broken rule: the step that broke it, and a sentence with the numbers.
 
-    `place` belongs to a crash or a hang: the code that raised the exception (the function and its
-    line of source), the function that does not return, or "" if that is unknown. `by_adapter` tells
-    whether only the adapter can be to blame, not the scheduler.
+    `place` is set for a crash or a hang: it is the code that raised the exception (the function and
+    its line of source), the function that does not return, or "" if that is unknown. `by_adapter`
+    tells whether only the adapter can be to blame, not the scheduler.
     """
 
     rule: str

@@ -25,7 +25,8 @@ class Choice(NamedTuple):
 
 
 class Choices:
-    """All choices among a set of checks, made once and shared by all runs with these checks.
+    """Chooses among a set of checks. Each choice is made once, and shared by all runs with these
+    checks.
 
     Attributes:
         names: the fields of a step that decide which checks are evaluated.
@@ -68,7 +69,7 @@ class Questions:
     """Chooses the checks to evaluate at each step of a run, and keeps the previous results of all
     other checks.
 
-    A rule is not evaluated if neither this step nor the previous one changed anything that it
+    A rule is not evaluated if neither this step nor the previous one changed anything that the rule
     reads. The previous result then still applies: the rule is not broken, and its witness occurs if
     it occurred in the previous step.
     """

@@ -325,7 +325,7 @@ def size(scenario: Scenario) -> tuple[int, int]:
 
 
 def stands_for(scenario: Scenario, other: Scenario) -> bool:
-    """Return whether a scenario can stand for another one with the same failure: it needs no
+    """Return whether `scenario` can replace `other` as an example of the same failure: it needs no
     further optional feature, and is no larger."""
     needs_no_more = _changed_options(scenario) <= _changed_options(other)
     return needs_no_more and size(scenario) <= size(other)

@@ -71,8 +71,8 @@ class Admission(NamedTuple):
 
 
 def explain_volume(model: SpyreModel, scenario: Scenario, step: int) -> list[str]:
-    """Return sentences that explain how batch x tkv came to exceed the limit in `step`, or nothing
-    if that is unknown."""
+    """Return sentences that explain how batch x tkv came to exceed the limit in `step`, or an empty
+    list if that is unknown."""
     admissions: dict[str, Admission] = {}
     for number, state in enumerate(states(model, scenario, step)):
         joins = _joining(model, state, number)
@@ -394,7 +394,8 @@ FORMULA_OF = {"2.0.0": "2.0.1"}
 
 
 def explain(rule: str, scenario: Scenario, step: int, version: str) -> list[str]:
-    """Return sentences that explain how the rule came to be broken, or nothing if that is unknown.
+    """Return sentences that explain how the rule came to be broken, or an empty list if the cause
+    is unknown.
 
     `version` is the version that the target reports: a revision of the model, or a release.
     """

@@ -24,7 +24,8 @@ SpyreRun: TypeAlias = RunHistory[SpyreRequestHistory]
 
 def _runs_cached_chunk(history: RunHistory[Any], name: str) -> bool:
     """Return whether a step that schedules the request may run a chunk that is entirely cached. The
-    page allows it, at most once for each chunk of the prompt; releases skip such chunks.
+    scheduling page allows this, at most once for each chunk of the prompt; releases skip such
+    chunks.
     """
     request = history.live.get(name)
     if request is None or history.revision != "documented" or not history.config["prefix_caching"]:

@@ -84,7 +84,8 @@ def configs(
 ) -> dict[str, Any]:
     """Draw configurations in which the limit is reached before the other constraints.
 
-    `pools` draws the pool. Options that the revision does not have stay at their defaults.
+    `pools` draws the pool or, if `avoid` contains FEWER_BLOCKS, `served_pools` does. Options that
+    the revision does not have stay at their defaults.
     """
     block = draw(st.sampled_from(BLOCK_SIZES[scale]))
     chunk = block * draw(st.sampled_from(CHUNKS_IN_BLOCKS[scale]))

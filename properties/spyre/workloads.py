@@ -53,8 +53,9 @@ def draw_config(draw: Generator, block_sizes: Sequence[int] = BLOCK_SIZES) -> di
 def draw_loads(draw: Generator, rules: Rules, requests: int, lanes: int) -> Array:
     """Draw two to `requests` requests for each lane, as an array of shape (4, requests, lanes).
 
-    They are short prompts with long outputs, prompts at block and chunk boundaries, short requests,
-    and requests that, together with the first arrivals, reach the limit with their last token.
+    Kinds of requests: short prompts with long outputs, prompts at block and chunk boundaries, short
+    requests, and requests that, together with the first arrivals, reach the limit with their last
+    token.
     """
     shape = (requests, lanes)
     block, length, limit = rules.block_size, rules.max_model_len, rules.max_batch_tkv

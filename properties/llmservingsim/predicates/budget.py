@@ -1,5 +1,5 @@
-"""The tokens that each request computes: the budget, the cap, when a token is emitted, and the
-throughput that a step reports.
+"""The tokens of a step: how many the budget and the cap allow each request, which requests emit
+one, and which throughput the step reports.
 
 Source: continuous-batching page, "Two scheduling paths", "What the scheduler picks each step",
 "What the scheduler hands back" and "Gotchas"; for the emission, the code at HEAD. If
@@ -24,8 +24,8 @@ PAGE = "documented"
 
 @once
 def queue(history: VllmRun) -> list[VllmRequestHistory]:
-    """Return the requests in the page's order: by arrival or, with prioritize_prefill, prefills
-    first."""
+    """Return the requests in the order of the documentation page: by arrival or, with
+    prioritize_prefill, prefills first."""
     first = history.config["prioritize_prefill"]
     return sorted(
         [request for request in history.live.values() if not request.blocked],
@@ -34,9 +34,9 @@ def queue(history: VllmRun) -> list[VllmRequestHistory]:
 
 
 def is_blocked_in_flight(history: VllmRun, request: VllmRequestHistory) -> bool:
-    """Return whether a request cannot be scheduled before a batch in flight completes. On the page,
-    this is so if the request is in such a batch; at HEAD, if all its known tokens are in flight or
-    computed.
+    """Return whether a request cannot be scheduled before a batch in flight completes. According to
+    the documentation page, this is so if the request is in such a batch; at HEAD, if all its known
+    tokens are in flight or computed.
     """
     if history.revision == PAGE:
         return in_flight.is_still_computed(history, request)
@@ -49,8 +49,7 @@ def budget_left(history: VllmRun, step: Step) -> int:
 
 
 def budget_left_for(history: VllmRun, step: Step, request: VllmRequestHistory) -> int:
-    """Return how many tokens of the budget are left when this request has its turn, in the page's
-    order."""
+    """Return how many tokens of the budget are left when this request has its turn in `queue`."""
     budget: int = history.config["max_num_batched_tokens"]
     order = queue(history)
     ahead = order[: order.index(request)]
@@ -58,14 +57,15 @@ def budget_left_for(history: VllmRun, step: Step, request: VllmRequestHistory) -
 
 
 def tokens_wanted(history: VllmRun, request: VllmRequestHistory) -> int:
-    """Return how many tokens the page gives a request in one step, if none of them is cached."""
+    """Return how many tokens a request gets in one step if none of them is cached, according to the
+    documentation page."""
     tokens = 1 if request.emitted else request.prompt - request.computed
     return min(tokens, history.config["long_prefill_token_threshold"] or tokens)
 
 
 def must_not_be_cut(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether chunking is off, and less than a request needs is left of the budget when its
-    turn comes."""
+    """Return whether chunking is off and, when the request has its turn, too little of the budget
+    is left for it."""
     if history.config["enable_chunked_prefill"]:
         return False
     return tokens_wanted(history, request) > budget_left_for(history, step, request)
@@ -122,7 +122,7 @@ def promised_before_ends(history: VllmRun, step: Step) -> int:
 
 
 def batch_too_large(history: VllmRun, step: Step) -> str | None:
-    """A batch has at most max_num_seqs requests (LSS-R04)."""
+    """Check that a batch has at most max_num_seqs requests (LSS-R04)."""
     slots = history.config["max_num_seqs"]
     if not slots or len(step.scheduled) <= slots:
         return None
@@ -135,7 +135,7 @@ def batch_is_full(history: VllmRun, step: Step) -> bool:
 
 
 def decode_takes_more(history: VllmRun, step: Step) -> str | None:
-    """A decoding request computes one token (LSS-R13)."""
+    """Check that a decoding request computes one token (LSS-R13)."""
     for request in history.decode_members(step):
         # A request that is preempted and admitted again in one step must compute all its tokens.
         if (
@@ -152,9 +152,9 @@ def decode_beside_a_prefill(history: VllmRun, step: Step) -> bool:
 
 
 def start_wrong(history: VllmRun, step: Step) -> str | None:
-    """A starting request computes its uncached tokens, limited by the threshold and the budget
-    (LSS-R11). At HEAD with chunking off, the budget must not split these tokens; the page leaves
-    this open."""
+    """Check that a starting request computes its uncached tokens, limited by the threshold and the
+    budget (LSS-R11). At HEAD with chunking off, the budget must not split these tokens; the
+    documentation page leaves this open."""
     new = admitted(history, step)
     cut = None if history.revision == PAGE else _cut_although_off(history, step, new)
     return cut or _cut_wrongly(history, step, new)
@@ -168,8 +168,8 @@ def start_is_cut_or_cached(history: VllmRun, step: Step) -> bool:
 
 
 def rest_wrong(history: VllmRun, step: Step) -> str | None:
-    """A partly computed prompt continues with the rest, limited by the threshold and the budget
-    (LSS-R12)."""
+    """Check that a partly computed prompt continues with the rest, limited by the threshold and the
+    budget (LSS-R12)."""
     return _cut_wrongly(history, step, kept(history, step))
 
 
@@ -211,8 +211,9 @@ def _cut_wrongly(history: VllmRun, step: Step, who: list[VllmRequestHistory]) ->
 
 
 def prompt_miscounted(history: VllmRun, step: Step) -> str | None:
-    """The prompt throughput counts every token of a prompt once. Cached tokens count with the
-    prompt's last chunk or with its first one, always with the same (LSS-R23)."""
+    """Check that the prompt throughput counts every token of a prompt once. A run counts cached
+    tokens with the prompt's last chunk or with its first one, but always with the same (LSS-R23).
+    """
     if history.features.depth(history.config) > 1:
         return None  # the batch that completes is not the one that the step shows
     chunks = sorted(state_of(history).hits_count_with)
@@ -233,8 +234,8 @@ def hit_counted(history: VllmRun, step: Step) -> bool:
 
 
 def generated_miscounted(history: VllmRun, step: Step) -> str | None:
-    """The decode throughput counts all generated tokens, including the first (LSS-R24). With two
-    instances, only the decode instance counts them."""
+    """Check that the decode throughput counts all generated tokens, including the first (LSS-R24).
+    With two instances, only the decode instance counts them."""
     generated = sum((step.emitted or {}).values()) * (history.config["instances"] != 2)
     if step.decode_throughput == generated:
         return None

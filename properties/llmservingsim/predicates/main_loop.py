@@ -13,8 +13,8 @@ from .queues import left_out
 
 
 def wrong_end(history: VllmRun, step: Step) -> str | None:
-    """The simulation ends exactly when no batch can be built and no request is still to come
-    (LSS-R20). HEAD also waits for requests that can never be scheduled."""
+    """Check that the simulation ends exactly when no batch can be built and no request is still to
+    come (LSS-R20). HEAD also waits for requests that can never be scheduled."""
     live = history.live.values()
     waits = any(request.blocked for request in live) if history.revision == PAGE else bool(live)
     goes_on = bool(waits or step.scheduled or state_of(history).flights or left_out(history, step))
@@ -32,8 +32,8 @@ def everything_has_ended(history: VllmRun, step: Step) -> bool:
 
 
 def clock_stands(history: VllmRun, step: Step) -> str | None:
-    """If only sessions that wait for a tool are left, the one whose tool finishes first arrives
-    (LSS-R21)."""
+    """If the only sessions left are waiting for a tool, check that the one whose tool finishes
+    first arrives (LSS-R21)."""
     jump = time_of_idle(history, step)
     due = [request for request in history.live.values() if request.blocked == jump]
     late = [request for request in due if jump and request.id in (step.deferred or ())]
@@ -49,7 +49,8 @@ def clock_must_jump(history: VllmRun, step: Step) -> bool:
 
 
 def leaves_the_router(history: VllmRun, step: Step) -> str | None:
-    """A session stays in the router until its tool has finished, and no longer (LSS-R37)."""
+    """Check that a session stays in the router until its tool has finished, and no longer
+    (LSS-R37)."""
     shown = step.deferred or ()
     passed, jump = passing(history, step), time_of_idle(history, step)
     for request in history.live.values():
@@ -70,7 +71,7 @@ def tool_finishes(history: VllmRun, step: Step) -> bool:
 
 
 def not_handed_over(history: VllmRun, step: Step) -> str | None:
-    """Another instance gets exactly the requests that finish on this one (LSS-R26)."""
+    """Check that another instance gets exactly the requests that finish on this one (LSS-R26)."""
     done = {name for name, reason in (step.finished or {}).items() if reason != "aborted"}
     handed = step.handed_over or ()
     if sorted(handed) == sorted(done):

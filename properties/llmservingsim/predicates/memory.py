@@ -1,7 +1,7 @@
 """The pool at the start of a request: free blocks and prefix hits.
 
-Sources: for the page, which only says that memory is limited, "Fine points" of the target protocol;
-for HEAD, can_fit_full_sequence in kv_cache_manager.py.
+Sources: for revision `documented`, "Fine points" of the target protocol, because the documentation
+page only says that memory is limited; for HEAD, can_fit_full_sequence in kv_cache_manager.py.
 """
 
 from ....model.observation import Step
@@ -17,7 +17,7 @@ from .budget import PAGE, blocks_in_all, is_blocked_in_flight, left_waiting, pro
 
 
 def starts_late(history: VllmRun, step: Step) -> str | None:
-    """With caching off, every request is computed from its first token (LSS-R03)."""
+    """Check that, with caching off, every request is computed from its first token (LSS-R03)."""
     if caches(history.config):
         return None
     for request in admitted(history, step):
@@ -40,15 +40,15 @@ def starts_like_another(history: VllmRun, step: Step) -> bool:
 
 
 def hit_missed(history: VllmRun, step: Step) -> str | None:
-    """With caching on, a starting request does not compute the blocks shared with a running one
-    (LSS-R02)."""
+    """Check that, with caching on, a starting request does not compute the blocks that it shares
+    with a running one (LSS-R02)."""
     return hit_too_short(
         history, step, admitted(history, step), lambda request: hit_at_least(history, step, request)
     )
 
 
 def shares_with_running(history: VllmRun, step: Step) -> bool:
-    """A starting request shares a full block with a running request, and with no other."""
+    """Return whether a starting request shares a full block with a running request."""
     return any(hit_at_least(history, step, request) for request in admitted(history, step))
 
 
@@ -56,7 +56,8 @@ def hit_at_least(history: VllmRun, step: Step, request: VllmRequestHistory) -> i
     """Return how many tokens a starting request must find in the cache. All of them are in blocks
     that other requests hold.
 
-    According to the page, a batch in flight may publish its blocks only when it completes.
+    According to the documentation page, a batch in flight may publish its blocks only when it
+    completes.
     """
     if not caches(history.config):
         return 0
@@ -67,8 +68,8 @@ def hit_at_least(history: VllmRun, step: Step, request: VllmRequestHistory) -> i
 
 
 def not_promised(history: VllmRun, step: Step) -> str | None:
-    """All blocks that a starting request may ever need are free and not promised to others
-    (LSS-P01)."""
+    """Check that enough blocks for all tokens of a starting request are free and not promised to
+    others (LSS-P01)."""
     new = admitted(history, step)
     if not new or step.free_blocks is None or history.config["num_blocks"] is None:
         return None
@@ -82,8 +83,8 @@ def not_promised(history: VllmRun, step: Step) -> str | None:
 
 
 def prompt_alone_fits(history: VllmRun, step: Step) -> bool:
-    """The prompt of a waiting request would fit into the free blocks, but not all tokens that it
-    may have."""
+    """Return whether the free blocks are enough for the prompt of a waiting request, but not for
+    all its tokens."""
     waiting, free = left_waiting(history, step), step.free_blocks
     if not waiting or not free or history.config["num_blocks"] is None:
         return False
@@ -96,7 +97,8 @@ def prompt_alone_fits(history: VllmRun, step: Step) -> bool:
 
 
 def rest_does_not_fit(history: VllmRun, step: Step) -> str | None:
-    """When a request is admitted, blocks for all its known tokens are free (LSS-R31)."""
+    """Check that, when a request is admitted, blocks for all its known tokens are free
+    (LSS-R31)."""
     free = step.free_blocks
     if free is None:
         return None

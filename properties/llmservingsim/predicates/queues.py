@@ -30,7 +30,7 @@ from .memory import hit_at_least
 
 
 def not_by_arrival(history: VllmRun, step: Step) -> str | None:
-    """Without prioritize_prefill, the batch is filled in order of arrival (LSS-R08)."""
+    """Check that, without prioritize_prefill, the batch is filled in order of arrival (LSS-R08)."""
     return None if history.config["prioritize_prefill"] else _out_of_order(history, step)
 
 
@@ -40,8 +40,8 @@ def both_phases(history: VllmRun, step: Step) -> bool:
 
 
 def prefill_not_first(history: VllmRun, step: Step) -> str | None:
-    """With prioritize_prefill, prefills come before decodes, each group in order of arrival
-    (LSS-R18)."""
+    """Check that, with prioritize_prefill, prefills come before decodes, each group in order of
+    arrival (LSS-R18)."""
     return _out_of_order(history, step) if history.config["prioritize_prefill"] else None
 
 
@@ -79,8 +79,8 @@ def _out_of_order(history: VllmRun, step: Step) -> str | None:
 
 
 def decode_left_out(history: VllmRun, step: Step) -> str | None:
-    """In a batch with a prompt chunk, every decoding request is scheduled while there is room
-    (LSS-R17)."""
+    """Check that, in a batch with a prompt chunk, every decoding request is scheduled while there
+    is room (LSS-R17)."""
     if budget_left(history, step) <= 0 or not history.prefill_members(step):
         return None
     if history.revision == PAGE and not seat_left(history, step):
@@ -107,7 +107,7 @@ def _decoding(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def waits_for_a_slot(history: VllmRun, step: Step) -> str | None:
-    """With max_num_seqs 0, no request waits for a slot (LSS-R05)."""
+    """Check that, with max_num_seqs 0, no request waits for a slot (LSS-R05)."""
     if history.config["max_num_seqs"]:
         return None
     return _gets_nothing(left_out(history, step), "max_num_seqs is 0, no cap")
@@ -118,7 +118,7 @@ def no_cap(history: VllmRun, step: Step) -> bool:
 
 
 def kept_out(history: VllmRun, step: Step) -> str | None:
-    """A request that gets no tokens does not keep later requests out (LSS-R09)."""
+    """Check that a request without tokens keeps no later request out (LSS-R09)."""
     line = queue(history)
     passed = [place for place, request in enumerate(line) if request.id not in step.scheduled]
     behind = [request for request in left_out(history, step) if line.index(request) > min(passed)]
@@ -131,7 +131,8 @@ def passed_over(history: VllmRun, step: Step) -> bool:
 
 
 def needless_wait(history: VllmRun, step: Step) -> str | None:
-    """No request is left out while there are budget, a slot and blocks for it (LSS-P03)."""
+    """Check that no request is left out while there are budget, a slot and blocks for it
+    (LSS-P03)."""
     return _gets_nothing(left_out(history, step), "a slot is left")
 
 
@@ -177,8 +178,8 @@ def left_out(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def _could_start(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the waiting requests for which the pool has room, including their last token. In the
-    page's revision, omit requests behind one that waits for blocks."""
+    """Return the waiting requests for whose tokens, including the last one, the pool has room. In
+    revision `documented`, omit requests behind one that waits for blocks."""
     could, free = [], least_free(history, step)
     for request in left_waiting(history, step):
         if must_not_be_cut(history, step, request):
@@ -217,7 +218,7 @@ def pipeline_is_full(history: VllmRun) -> bool:
 
 
 def starts_in_a_full_pipeline(history: VllmRun, step: Step) -> str | None:
-    """At most pp_size batches are in flight (LSS-R19)."""
+    """Check that at most pp_size batches are in flight (LSS-R19)."""
     if not step.scheduled or not pipeline_is_full(history):
         return None
     return (
@@ -234,9 +235,9 @@ def work_for_a_full_pipeline(history: VllmRun, step: Step) -> bool:
 
 
 def not_as_vllm(history: VllmRun, step: Step) -> str | None:
-    """Running requests come first, in their order. If too few blocks are free, the last of them is
-    preempted and gives back all its blocks, and no request is admitted in that step. No request is
-    preempted for a waiting one (LSS-R30)."""
+    """Check that running requests come first, in their order. If too few blocks are free, the last
+    of them must be preempted and give back all its blocks, and no request must be admitted in that
+    step. No request must be preempted for a waiting one (LSS-R30)."""
     return (
         _running_out_of_order(history, step)
         or _not_the_tail(history, step)
@@ -267,7 +268,7 @@ def _not_the_tail(history: VllmRun, step: Step) -> str | None:
 
 
 def waiting_not_by_arrival(history: VllmRun, step: Step) -> str | None:
-    """Waiting requests are listed and admitted in order of arrival (LSS-R34)."""
+    """Check that waiting requests are listed and admitted in order of arrival (LSS-R34)."""
     listed = [history.live[name] for name in step.waiting or () if name in history.live]
     listed = [request for request in listed if not request.blocked]
     by_arrival = sorted(listed, key=lambda request: request.arrival)

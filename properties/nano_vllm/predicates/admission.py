@@ -1,8 +1,8 @@
 """Admission and queues: the two checks (budget and memory), the priority of prefills, and the
 places of requests.
 
-Source: deck, chapters 3 "Sequences and Queues", 4 "Prefill vs Decode", 6 "Reading schedule()" and
-"The Decode Path", and 8 "Preemption".
+Source: the slide deck on nano-vLLM, chapters 3 "Sequences and Queues", 4 "Prefill vs Decode", 6
+"Reading schedule()" and "The Decode Path", and 8 "Preemption".
 """
 
 from ....model.observation import Step
@@ -27,7 +27,7 @@ from .decision import (
 
 
 def phases_mixed(history: RunHistory, step: Step) -> str | None:
-    """A step prefills or decodes, never both (NAN-R11).
+    """Check that a step prefills or decodes, never both (NAN-R11).
 
     If only the last token of a preempted sequence has to be computed, either kind is right.
     """
@@ -51,7 +51,7 @@ def both_phases_wanted(history: RunHistory, step: Step) -> bool:
 
 
 def budget_exceeded(history: RunHistory, step: Step) -> str | None:
-    """The tokens of a prefill step are within the budget (NAN-R08)."""
+    """Check that the tokens of a prefill step are within the budget (NAN-R08)."""
     tokens = sum(step.scheduled[request.id] for request in prefilled(history, step))
     budget = history.config["max_num_batched_tokens"]
     if tokens <= budget:
@@ -65,7 +65,7 @@ def budget_binds(history: RunHistory, step: Step) -> bool:
 
 
 def too_many_run(history: RunHistory, step: Step) -> str | None:
-    """At most max_num_seqs sequences run (NAN-R40)."""
+    """Check that at most max_num_seqs sequences run (NAN-R40)."""
     slots = history.config["max_num_seqs"]
     done = [request for request in prefilled(history, step) if completes(history, step, request)]
     run = max(len(kept(history, step)) + len(done), len(step.running or ()))
@@ -80,8 +80,8 @@ def every_slot_taken(history: RunHistory, step: Step) -> bool:
 
 
 def cut_wrongly(history: RunHistory, step: Step) -> str | None:
-    """A prefill computes all remaining tokens of a sequence. From 0.2.0, the first sequence of a
-    step may be cut (NAN-R12)."""
+    """Check that a prefill computes all remaining tokens of a sequence. From 0.2.0, the first
+    sequence of a step may be cut (NAN-R12)."""
     budget = history.config["max_num_batched_tokens"]
     for place, request in enumerate(prefilled(history, step)):
         missing, tokens = behind(history, step, request), step.scheduled[request.id]
@@ -103,7 +103,7 @@ def long_prompt(history: RunHistory, step: Step) -> bool:
 
 
 def overtaken(history: RunHistory, step: Step) -> str | None:
-    """No request is admitted before one that waits in front of it (NAN-R07)."""
+    """Check that no request is admitted before one that waits in front of it (NAN-R07)."""
     order = waited_before(history)
     new = prefilled(history, step)
     if new == order[: len(new)]:
@@ -121,7 +121,7 @@ def the_head_waits(history: RunHistory, step: Step) -> bool:
 
 
 def needless_wait(history: RunHistory, step: Step) -> str | None:
-    """A request that is next in line waits only if it fails a check (NAN-R10).
+    """Check that the next request in line waits only if it fails a check (NAN-R10).
 
     To avoid false alarms, only cache hits that are shared with running sequences count.
     """
@@ -138,8 +138,8 @@ def needless_wait(history: RunHistory, step: Step) -> str | None:
 
 
 def hit_costs_budget(history: RunHistory, step: Step) -> str | None:
-    """The next request in line must not wait because its cached tokens exceed the budget (NAN-R38).
-    Only tokens that it must find count as cached."""
+    """Check that cached tokens cost no budget: the next request in line must not wait because of
+    them (NAN-R38). Only tokens that it must find in the cache count as cached."""
     new, order = prefilled(history, step), waited_before(history)
     if history.aborts_inside or len(new) >= len(order):
         return None
@@ -157,8 +157,8 @@ def hit_costs_budget(history: RunHistory, step: Step) -> str | None:
 
 
 def fits_by_its_hit(history: RunHistory, step: Step) -> bool:
-    """Return whether some waiting request fits into the remaining budget when its turn comes, but
-    only because its cached tokens do not count."""
+    """Return whether a waiting request fits into the remaining budget when its turn comes, but
+    would not fit if its cached tokens counted."""
     budget = history.config["max_num_batched_tokens"]
     for request in waited_before(history):
         hit = _must_find(history, step, request)
@@ -217,7 +217,8 @@ def someone_runs_and_waits(history: RunHistory, step: Step) -> bool:
 
 
 def memory_gate_passed_by(history: RunHistory, step: Step) -> str | None:
-    """An admitted request has blocks for all its tokens, shared ones included (NAN-R09)."""
+    """Check that an admitted request has blocks for all its tokens, shared ones included
+    (NAN-R09)."""
     free = free_before(history)
     if free is None or history.aborts_inside or step.blocks is None:
         return None
@@ -249,7 +250,8 @@ def _held_before(history: RunHistory) -> set[int]:
 
 
 def victim_not_in_front(history: RunHistory, step: Step) -> str | None:
-    """Preempted sequences wait in front of all others, in the order in which they ran (NAN-R22)."""
+    """Check that preempted sequences wait in front of all others, in the order in which they ran
+    (NAN-R22)."""
     gone = [
         request.id
         for request in preempted(history, step)
@@ -266,7 +268,7 @@ def preempts_while_others_wait(history: RunHistory, step: Step) -> bool:
 
 
 def newcomer_not_at_the_back(history: RunHistory, step: Step) -> str | None:
-    """A waiting request keeps its place behind earlier ones (NAN-R06)."""
+    """Check that a waiting request keeps its place behind earlier ones (NAN-R06)."""
     expected = [request.id for request in waited_before(history)]
     seen = [name for name in step.waiting or () if name in set(expected)]
     expected = [name for name in expected if name in set(seen)]
@@ -281,7 +283,7 @@ def someone_arrives(history: RunHistory, step: Step) -> bool:
 
 
 def running_out_of_order(history: RunHistory, step: Step) -> str | None:
-    """Running requests keep their order, and newcomers join at the end (NAN-R15)."""
+    """Check that running requests keep their order, and newcomers join at the end (NAN-R15)."""
     new = [request for request in prefilled(history, step) if completes(history, step, request)]
     gone = {*(step.finished or {}), *history.aborts_inside}
     expected = [request.id for request in kept(history, step) + new if request.id not in gone]
@@ -300,7 +302,8 @@ def several_run(history: RunHistory, step: Step) -> bool:
 
 
 def waiting_holds_blocks(history: RunHistory, step: Step) -> str | None:
-    """Only the first in line may hold blocks, while its prompt is partly computed (NAN-R03)."""
+    """Check that only the first request in line holds blocks, while its prompt is partly computed
+    (NAN-R03)."""
     for place, name in enumerate(step.waiting or ()):
         held = (step.blocks or {}).get(name)
         in_part = place == 0 and name in (step.prefilling or ())

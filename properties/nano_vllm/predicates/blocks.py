@@ -1,7 +1,7 @@
 """Where tokens are written, which blocks sequences share, and prefix hits.
 
-Source: deck, chapters 7 "Prefix Caching" and 9 "Scheduler to GPU Execution"; release 0.2.0 for the
-last block.
+Source: the slide deck on nano-vLLM, chapters 7 "Prefix Caching" and 9 "Scheduler to GPU Execution";
+release 0.2.0 for the last block.
 """
 
 from ....model.observation import Step
@@ -14,7 +14,8 @@ from .decision import prefilled, ran_before
 
 
 def slot_wrong(history: RunHistory, step: Step) -> str | None:
-    """A step writes each token to the block that the block table has for its position (NAN-R27)."""
+    """Check that a step writes each token to the block that the block table lists for its position
+    (NAN-R27)."""
     block = history.config["block_size"]
     for name, written in (step.slot_blocks or {}).items():
         table, computed = (step.blocks or {}).get(name), (step.computed or {}).get(name)
@@ -35,8 +36,8 @@ def something_written(history: RunHistory, step: Step) -> bool:
 
 
 def shared_wrongly(history: RunHistory, step: Step) -> str | None:
-    """Sequences share a block only if it has the same place in both tables, is full, and has the
-    same tokens up to its end (NAN-R29)."""
+    """Check that sequences share a block only if the block has the same place in both tables, is
+    full, and has the same tokens up to its end (NAN-R29)."""
     block = history.config["block_size"]
     seen: dict[int, tuple[str, int]] = {}
     for name, table in (step.blocks or {}).items():
@@ -61,7 +62,7 @@ def something_shared(history: RunHistory, step: Step) -> bool:
 
 
 def hit_ends_in_a_block(history: RunHistory, step: Step) -> str | None:
-    """A prefix hit consists of whole blocks (NAN-R32)."""
+    """Check that a prefix hit consists of whole blocks (NAN-R32)."""
     for request in prefilled(history, step):
         hit = (step.prefix_hit or {}).get(request.id, 0)
         if hit % history.config["block_size"]:
@@ -74,7 +75,7 @@ def part_of_a_prompt_is_known(history: RunHistory, step: Step) -> bool:
 
 
 def last_block_hit(history: RunHistory, step: Step) -> str | None:
-    """The last block of a sequence is never a hit (NAN-R35)."""
+    """Check that the last block of a sequence is never a hit (NAN-R35)."""
     block = history.config["block_size"]
     for request in prefilled(history, step):
         hit = history.hit_now(step, request)
@@ -99,8 +100,8 @@ def everything_known_elsewhere(history: RunHistory, step: Step) -> bool:
 
 
 def hit_missed(history: RunHistory, step: Step) -> str | None:
-    """A starting sequence does not compute the full blocks that it shares with a running one
-    (NAN-R34)."""
+    """Check that a starting sequence does not compute the full blocks that it shares with a running
+    one (NAN-R34)."""
     return hit_too_short(
         history, step, prefilled(history, step), lambda request: hit_at_least(history, request)
     )

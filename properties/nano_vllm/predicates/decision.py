@@ -76,8 +76,8 @@ def free_before(history: RunHistory) -> int | None:
 
 
 def least_free_before(history: RunHistory) -> int:
-    """Return the least number of blocks that can have been free at the decision. An abort since
-    then only adds to it."""
+    """Return the least number of blocks that can have been free at the decision. An abort in the
+    meantime can only add free blocks."""
     if history.last is None:
         return int(history.config["num_blocks"])
     return history.last.free_blocks or 0

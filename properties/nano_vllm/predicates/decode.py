@@ -1,6 +1,7 @@
 """Decode steps: which sequence is preempted, and when a token is emitted.
 
-Source: deck, chapters 4 "Prefill vs Decode", 6 "The Decode Path" and 8 "Preemption".
+Source: the slide deck on nano-vLLM, chapters 4 "Prefill vs Decode", 6 "The Decode Path" and 8
+"Preemption".
 """
 
 from ....model.observation import Step
@@ -20,7 +21,7 @@ from .decision import (
 
 
 def several_tokens(history: RunHistory, step: Step) -> str | None:
-    """A running sequence computes exactly one token in a decode step (NAN-R14)."""
+    """Check that a running sequence computes exactly one token in a decode step (NAN-R14)."""
     for request in ran_before(history):
         if step.scheduled.get(request.id, 1) != 1:
             return f"{request.id} runs and computes {step.scheduled[request.id]} tokens"
@@ -32,7 +33,8 @@ def someone_decodes(history: RunHistory, step: Step) -> bool:
 
 
 def passed_by(history: RunHistory, step: Step) -> str | None:
-    """In a decode step, every running sequence gets a token or is preempted (NAN-R04)."""
+    """Check that, in a decode step, every running sequence gets a token or is preempted
+    (NAN-R04)."""
     served = {*step.scheduled, *perhaps_preempted(history, step)}
     skipped = [request for request in kept(history, step) if request.id not in served]
     if prefilled(history, step) or not skipped:
@@ -45,7 +47,8 @@ def several_decode(history: RunHistory, step: Step) -> bool:
 
 
 def wrong_victim(history: RunHistory, step: Step) -> str | None:
-    """The last of the queue is preempted, and only if too few blocks are free (NAN-R19)."""
+    """Check that the last sequence of the queue is preempted, and only if too few blocks are free
+    (NAN-R19)."""
     gone, unknown = preempted(history, step), perhaps_preempted(history, step)
     before = [request for request in ran_before(history) if request.id not in unknown]
     if not gone:
@@ -75,7 +78,7 @@ def crosses_border(history: RunHistory, computed: int) -> bool:
 
 
 def _may_take(history: RunHistory, computed: int) -> bool:
-    """Return whether a running sequence may take a block next, according to the deck or the release
+    """Return whether a running sequence may take a block next, according to the revision
     (NAN-R17)."""
     early = history.revision == WHOLE_PROMPTS and crosses_border(history, computed + 1)
     return early or crosses_border(history, computed)
@@ -86,7 +89,7 @@ def preempts_among_several(history: RunHistory, step: Step) -> bool:
 
 
 def victim_keeps_something(history: RunHistory, step: Step) -> str | None:
-    """A preempted sequence waits, holds no block, and has nothing computed (NAN-R21)."""
+    """Check that a preempted sequence waits, holds no block, and has nothing computed (NAN-R21)."""
     for request in preempted(history, step):
         if request.id in history.aborts_inside:
             continue
@@ -104,7 +107,7 @@ def someone_is_preempted(history: RunHistory, step: Step) -> bool:
 
 
 def emission_wrong(history: RunHistory, step: Step) -> str | None:
-    """One token is emitted if and only if all known tokens are computed (NAN-R13)."""
+    """Check that one token is emitted if and only if all known tokens are computed (NAN-R13)."""
     for name in step.scheduled:
         request = history.live.get(name)
         if (
@@ -126,7 +129,8 @@ def sequence_prefills(history: RunHistory, step: Step) -> bool:
 
 
 def not_all_again(history: RunHistory, step: Step) -> str | None:
-    """A preempted request computes all its tokens again, except for its hit (NAN-R23)."""
+    """Check that a preempted request computes all its tokens again, except for its hit
+    (NAN-R23)."""
     budget = history.config["max_num_batched_tokens"]
     for request in prefilled(history, step):
         missing, tokens = behind(history, step, request), step.scheduled[request.id]
@@ -143,7 +147,7 @@ def comes_back(history: RunHistory, step: Step) -> bool:
 
 
 def table_wrong(history: RunHistory, step: Step) -> str | None:
-    """A running request holds exactly the blocks of its computed tokens (NAN-R17)."""
+    """Check that a running request holds exactly the blocks of its computed tokens (NAN-R17)."""
     for name in step.running or ():
         computed, held = (step.computed or {}).get(name, 0), len((step.blocks or {}).get(name, ()))
         needed = blocks_for(history, computed)
@@ -155,9 +159,9 @@ def table_wrong(history: RunHistory, step: Step) -> str | None:
 def _blocks_with_next_token(history: RunHistory, computed: int) -> int:
     """Return the number of blocks for `computed` tokens and the next token.
 
-    In the deck, which is nano-vLLM's document, a sequence takes the next token's block as soon as
-    the previous block is full: "256 tokens so far … at boundary → new block". In the release, it
-    takes the block together with the token.
+    In the slide deck on nano-vLLM, a sequence takes the next token's block as soon as the previous
+    block is full: "256 tokens so far … at boundary → new block". In the release, it takes the block
+    together with the token.
     """
     more = history.revision == WHOLE_PROMPTS
     return blocks_for(history, computed + more)

@@ -15,7 +15,7 @@ from ..history import REVISIONS_THAT_PAUSE
 
 
 def empty_system_refuses(history: RunHistory, step: Step) -> str | None:
-    """If nothing runs, the request that has waited longest starts (SPY-R38)."""
+    """If nothing runs, check that the request that has waited longest starts (SPY-R38)."""
     if not nothing_runs(history, step) or history.prefill_members(step):
         return None
     return f"{history.unstarted()[0].id} waits, nothing runs, and no prefill starts"
@@ -27,7 +27,8 @@ def nothing_runs(history: RunHistory, step: Step) -> bool:
 
 
 def joins_beyond_length(history: RunHistory, step: Step) -> str | None:
-    """When a last chunk runs, every request's remaining tokens fit into max_model_len (SPY-R41)."""
+    """When a last chunk runs, check that every request's remaining tokens fit into max_model_len
+    (SPY-R41)."""
     for request in joining(history, step):
         length = history.config["max_model_len"]
         ends = ends_after_joining(history, request)
@@ -42,7 +43,8 @@ def joins_beyond_length(history: RunHistory, step: Step) -> str | None:
 
 
 def hit_joins_beyond_length(history: RunHistory, step: Step) -> str | None:
-    """max_model_len also limits a prompt that a hit reduces to its last chunk (SPY-R59)."""
+    """Check that max_model_len also limits a prompt reduced to its last chunk by a hit
+    (SPY-R59)."""
     if not shortened(history, step):
         return None
     return joins_beyond_length(history, step)
@@ -76,7 +78,8 @@ def ends_after_joining(history: RunHistory, newcomer: RequestHistory) -> dict[st
 
 
 def length_binds(history: RunHistory, step: Step) -> bool:
-    """If the next request ran its last chunk, a request of the batch could exceed max_model_len."""
+    """Return whether a request of the batch could exceed max_model_len if the next request ran its
+    last chunk."""
     wanted = (history.ongoing() or history.unstarted())[:1]
     return any(
         max(ends_after_joining(history, request).values()) > history.config["max_model_len"]
@@ -86,7 +89,8 @@ def length_binds(history: RunHistory, step: Step) -> bool:
 
 
 def shortened(history: RunHistory, step: Step) -> bool:
-    """Some request decodes, and a prompt of several chunks needs only its last chunk."""
+    """Return whether some request decodes, and a prompt of several chunks needs only its last
+    chunk."""
     return bool(history.decoding()) and any(
         not request.started and request.prompt > history.config["chunk_size"]
         for request in joining(history, step)
@@ -94,10 +98,10 @@ def shortened(history: RunHistory, step: Step) -> bool:
 
 
 def needless_refusal(history: RunHistory, step: Step) -> str | None:
-    """A decode step runs instead of a prefill only if a rule requires it (SPY-R42).
+    """Check that a decode step runs instead of a prefill only if a rule requires it (SPY-R42).
 
-    Schedulers may project differently. So a refusal is wrong only if the volume stays within the
-    limit even when the projection of release 2.1.2 gets one more block for realignment.
+    Schedulers may project differently. A refusal is therefore wrong only if the volume stays within
+    the limit even when the projection of release 2.1.2 gets one more block for realignment.
     """
     request = needlessly_refused(history, step)
     if request is None:
@@ -137,9 +141,9 @@ def pool_surely_has(history: RunHistory, step: Step, newcomer: RequestHistory) -
     """Return whether the pool certainly has room for the newcomer and every started request.
 
     There is room if there are free blocks for all tokens of the newcomer, except those shared with
-    running requests. The last token needs no block, but may be promised one. The page does not
-    describe a pool, so its revisions may promise each request one more block, and may count shared
-    blocks as new.
+    running requests. The last token needs no block, but may be promised one. The scheduling page
+    does not describe a pool, so its revisions may promise each request one more block, and may
+    count shared blocks as new.
     """
     size, block = history.config["num_blocks"], history.config["block_size"]
     if size is None:
@@ -203,7 +207,8 @@ def certainly_fits(history: RunHistory, newcomer: RequestHistory) -> bool:
 
 
 def refusal_possible(history: RunHistory, step: Step) -> bool:
-    """A request waits for its prefill, the batch has room, and no decode step is due."""
+    """Return whether a request waits for its prefill, the batch has room, and no decode step is
+    due."""
     return (
         bool(history.ongoing() or history.unstarted())
         and 0 < len(history.decoding()) < history.config["max_num_seqs"]
@@ -212,7 +217,8 @@ def refusal_possible(history: RunHistory, step: Step) -> bool:
 
 
 def promised_too_much(history: RunHistory, step: Step) -> str | None:
-    """The free blocks suffice for everything that admitted requests may still compute (SPY-R50)."""
+    """Check that the free blocks suffice for everything that admitted requests may still compute
+    (SPY-R50)."""
     size = history.config["num_blocks"]
     if size is None:
         return None
@@ -241,7 +247,7 @@ def pool_binds(history: RunHistory, step: Step) -> bool:
 
 
 def promise_kept_for_nobody(history: RunHistory, step: Step) -> str | None:
-    """No more blocks are promised than admitted requests may still need (SPY-P02)."""
+    """Check that no more blocks are promised than admitted requests may still need (SPY-P02)."""
     if not step.reserved_blocks:
         return None
     block, needed = history.config["block_size"], 0

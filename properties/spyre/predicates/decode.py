@@ -16,7 +16,7 @@ from .volume import max_tkv, volume
 
 
 def not_everyone_decodes(history: RunHistory, step: Step) -> str | None:
-    """Each decoding request gets one token (SPY-R22)."""
+    """Check that each decoding request gets one token (SPY-R22)."""
     members = history.decode_members(step)
     if not members or history.prefill_members(step):
         return None
@@ -45,7 +45,8 @@ def several_decode(history: RunHistory, step: Step) -> bool:
 
 
 def not_rectangular(history: RunHistory, step: Step) -> str | None:
-    """Including padding, all decoded requests occupy the same number of blocks (SPY-R09)."""
+    """Check that all decoded requests, including padding, occupy the same number of blocks
+    (SPY-R09)."""
     members = history.decode_members(step)
     if len(members) < 2:
         return None
@@ -67,7 +68,7 @@ def lengths_differ(history: RunHistory, step: Step) -> bool:
 
 
 def padding_not_minimal(history: RunHistory, step: Step) -> str | None:
-    """The longest decoded request has no left padding (SPY-R24)."""
+    """Check that the longest decoded request has no left padding (SPY-R24)."""
     shown = step.left_pad_blocks or {}
     pads = {request.id: shown.get(request.id, 0) for request in history.decode_members(step)}
     if pads and 0 not in pads.values():
@@ -76,7 +77,7 @@ def padding_not_minimal(history: RunHistory, step: Step) -> str | None:
 
 
 def padding_negative(history: RunHistory, step: Step) -> str | None:
-    """Left padding is a number of blocks, never negative (SPY-R10)."""
+    """Check that left padding is a number of blocks, never negative (SPY-R10)."""
     negative = {name: pad for name, pad in (step.left_pad_blocks or {}).items() if pad < 0}
     if negative:
         return f"negative left padding in blocks: {_numbers(negative)}"
@@ -84,7 +85,8 @@ def padding_negative(history: RunHistory, step: Step) -> str | None:
 
 
 def wrong_tkv(history: RunHistory, step: Step) -> str | None:
-    """max-tkv is the maximum of padding + tokens, including this step's token (SPY-R26)."""
+    """Check that max-tkv is the maximum of padding + tokens, including this step's token
+    (SPY-R26)."""
     if step.kind != "decode":
         return None
     block, pads = history.config["block_size"], step.left_pad_blocks or {}
@@ -98,7 +100,7 @@ def wrong_tkv(history: RunHistory, step: Step) -> str | None:
 
 
 def volume_over_limit(history: RunHistory, step: Step) -> str | None:
-    """The number of decoded requests x max-tkv is at most max_batch_tkv (SPY-R07)."""
+    """Check that the number of decoded requests x max-tkv is at most max_batch_tkv (SPY-R07)."""
     limit, reached = history.config["max_batch_tkv"], volume(step)
     if reached <= limit:
         return None
@@ -107,7 +109,8 @@ def volume_over_limit(history: RunHistory, step: Step) -> str | None:
 
 
 def limit_binds(history: RunHistory, step: Step) -> bool:
-    """The oldest max_num_seqs unfinished requests, decoded together, would exceed the limit."""
+    """Return whether the oldest max_num_seqs unfinished requests, decoded together, would exceed
+    the limit."""
     block, slots = history.config["block_size"], history.config["max_num_seqs"]
     oldest = list(history.live.values())[:slots]
     lengths = [max(request.computed, request.prompt) + 1 for request in oldest]
@@ -116,7 +119,8 @@ def limit_binds(history: RunHistory, step: Step) -> bool:
 
 
 def wrong_blocks(history: RunHistory, step: Step) -> str | None:
-    """A request holds a block for every block_size tokens that it has computed (SPY-R02).
+    """Check that a request holds a block for every block_size tokens that it has computed
+    (SPY-R02).
 
     In release 2.5.2, a request holds blocks in advance only for the tokens of a prefix hit.
     Elsewhere, it may get the blocks of its whole prompt at once, and the block of its next token.
@@ -152,7 +156,7 @@ def _numbers(values: dict[str, int]) -> str:
 
 
 def prefill_while_paused(history: SpyreRun, step: Step) -> str | None:
-    """No request starts or continues to prefill while a request is paused (SPY-R52)."""
+    """Check that no request starts or continues to prefill while a request is paused (SPY-R52)."""
     prefills = history.prefill_members(step)
     if not prefills:
         return None
@@ -167,8 +171,8 @@ def prefill_wanted_while_paused(history: SpyreRun, step: Step) -> bool:
 
 
 def wrong_pause(history: SpyreRun, step: Step) -> str | None:
-    """If no prefill runs, the requests that decode are exactly those that the fairness order admits
-    (SPY-R51)."""
+    """Unless a prefill runs, check that the decoding requests are exactly those admitted by the
+    fairness order (SPY-R51)."""
     all_requests = waiting_to_decode(history) + history.decoding()
     if not all_requests or history.prefill_members(step):
         return None
@@ -217,7 +221,7 @@ def someone_sits_out(history: SpyreRun, step: Step) -> bool:
 
 
 def starved(history: SpyreRun, step: Step) -> str | None:
-    """A paused request decodes again within max_num_seqs steps (SPY-P01).
+    """Check that a paused request decodes again within max_num_seqs steps (SPY-P01).
 
     The request that has been paused longest is considered first, so every other request goes before
     it at most once.

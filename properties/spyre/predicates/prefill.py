@@ -13,8 +13,8 @@ from ...rules.predicate import Predicate
 
 
 def more_than_a_chunk(history: RunHistory, step: Step) -> str | None:
-    """A prefill step computes at most one chunk, and a prompt takes ceil(p / C) chunks, minus those
-    that are entirely cached (SPY-R04)."""
+    """Check that a prefill step computes at most one chunk, and that a prompt takes ceil(p / C)
+    chunks, minus those that are entirely cached (SPY-R04)."""
     chunk = history.config["chunk_size"]
     for request in history.prefill_members(step):
         tokens = step.scheduled[request.id]
@@ -37,9 +37,9 @@ def more_than_a_chunk(history: RunHistory, step: Step) -> str | None:
 def may_run_cached(history: RunHistory) -> bool:
     """Return whether entirely cached chunks may run.
 
-    According to the page, a cached chunk *can* be skipped, and a hit may include the last chunk,
-    which still runs. Releases skip all cached chunks but the last (SPY-R54), and a hit never
-    includes the last token.
+    According to the scheduling page, a cached chunk *can* be skipped, and a hit may include the
+    last chunk, which still runs. Releases skip all cached chunks but the last (SPY-R54), and a hit
+    never includes the last token.
     """
     return history.revision == "documented"
 
@@ -58,8 +58,8 @@ def several_chunks(history: RunHistory, step: Step) -> bool:
 
 
 def wrong_chunk(history: RunHistory, step: Step) -> str | None:
-    """The first chunk is shorter by the left padding; whole chunks follow, then the rest
-    (SPY-R19)."""
+    """Check that the first chunk is shorter by the left padding, and that whole chunks follow, then
+    the rest (SPY-R19)."""
     chunk = history.config["chunk_size"]
     for request in history.prefill_members(step):
         before = computed_before(history, step, request)
@@ -85,7 +85,8 @@ def padded_and_several_chunks(history: RunHistory, step: Step) -> bool:
 
 
 def wrong_left_padding(history: RunHistory, step: Step) -> str | None:
-    """Left padding is ceil(p/C)*C - ceil(p/B)*B tokens (SPY-R16)."""
+    """Check that left padding is ceil(p/C)*C - ceil(p/B)*B tokens, for a prompt of p tokens, chunks
+    of C and blocks of B (SPY-R16)."""
     block = history.config["block_size"]
     for request in history.prefill_members(step):
         seen, expected = _pad(step, request) * block, left_padding(history, request)
@@ -98,7 +99,7 @@ def wrong_left_padding(history: RunHistory, step: Step) -> str | None:
 
 
 def not_right_aligned(history: RunHistory, step: Step) -> str | None:
-    """Padding plus the prompt's blocks end at a chunk boundary (SPY-R14)."""
+    """Check that padding plus the prompt's blocks end at a chunk boundary (SPY-R14)."""
     block, chunk = history.config["block_size"], history.config["chunk_size"]
     for request in history.prefill_members(step):
         end = (_pad(step, request) + ceil(request.prompt / block)) * block
@@ -115,7 +116,7 @@ def _padded(history: RunHistory, step: Step) -> bool:
 
 
 def wrong_first_token(history: RunHistory, step: Step) -> str | None:
-    """The last chunk yields exactly one token, the others none (SPY-R20)."""
+    """Check that the last chunk yields exactly one token, and the others none (SPY-R20)."""
     for request in history.prefill_members(step):
         before = computed_before(history, step, request)
         if before is None:

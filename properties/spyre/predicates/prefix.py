@@ -14,7 +14,7 @@ from .prefill import left_padding, may_run_cached
 
 
 def padding_not_block_0(history: RunHistory, step: Step) -> str | None:
-    """Padding is block 0, and no request holds it (SPY-R11)."""
+    """Check that padding is block 0, and that no request holds it (SPY-R11)."""
     for name, blocks in (step.blocks or {}).items():
         if 0 in blocks:
             return f"{name} holds block 0, the padding block"
@@ -37,10 +37,10 @@ def first_chunk_padded(history: RunHistory, step: Step) -> bool:
 
 
 def everything_cached(history: RunHistory, step: Step) -> str | None:
-    """The last chunk of a prompt runs (SPY-R55).
+    """Check that the last chunk of a prompt runs (SPY-R55).
 
-    According to the page, a hit may include the whole last chunk, which runs to yield the first
-    token. In releases, a hit never includes the last token.
+    According to the scheduling page, a hit may include the whole last chunk, which runs to yield
+    the first token. In releases, a hit never includes the last token.
     """
     runs = (step.emitted or {}) if may_run_cached(history) else ()
     for request in starting(history, step):
@@ -59,7 +59,7 @@ def whole_prompt_known(history: RunHistory, step: Step) -> bool:
 
 
 def cached_chunk_computed(history: RunHistory, step: Step) -> str | None:
-    """An entirely cached chunk is skipped (SPY-R54).
+    """Check that an entirely cached chunk is skipped (SPY-R54).
 
     `scheduled` does not count cached tokens, so such a chunk shows as 0 tokens.
     """
@@ -79,8 +79,8 @@ def chunk_skipped(history: RunHistory, step: Step) -> bool:
 
 
 def wrong_write(history: RunHistory, step: Step) -> str | None:
-    """Tokens of cached blocks that are computed again are written to block 0, all others to their
-    own block (SPY-R56)."""
+    """Check that recomputed tokens of cached blocks are written to block 0, and all other tokens to
+    their own block (SPY-R56)."""
     places = history.config["chunk_size"] // history.config["block_size"]
     for request in history.prefill_members(step):
         hit = request.prefix_hit if request.started else history.hit_now(step, request)
@@ -115,8 +115,9 @@ def cached_block_in_chunk(history: RunHistory, step: Step) -> bool:
 
 
 def prompt_not_shared(history: RunHistory, step: Step) -> str | None:
-    """A starting request shares all blocks but one of a prompt that a running request has computed,
-    and writes to none of the blocks that it shares (SPY-R57)."""
+    """Check that a starting request finds the full blocks of its prompt that a running request has
+    computed, except the block of its last token, and writes to no block of another request
+    (SPY-R57)."""
     for request in starting(history, step):
         hit = history.hit_now(step, request)
         due = shareable(history, request, of_prompts=True)
@@ -145,7 +146,7 @@ def prompt_is_shared(history: RunHistory, step: Step) -> bool:
 
 
 def output_not_shared(history: RunHistory, step: Step) -> str | None:
-    """A prefix hit can also cover tokens that a running request has generated (SPY-R60)."""
+    """Check that a prefix hit also covers tokens that a running request has generated (SPY-R60)."""
     for request in starting(history, step):
         hit = history.hit_now(step, request)
         due = shareable(history, request, of_prompts=False)

@@ -11,7 +11,7 @@ from ..history import REVISIONS_THAT_PAUSE
 
 
 def two_prefills(history: RunHistory, step: Step) -> str | None:
-    """At most one request is between its first and its last chunk (SPY-R30)."""
+    """Check that at most one request is between its first and its last chunk (SPY-R30)."""
     # A request that is partly computed after the step was so before, or is prefilled in this step.
     if len(history.ongoing()) + len(history.prefill_members(step)) > 1:
         partial = [
@@ -39,7 +39,8 @@ def prefill_slot_wanted(history: RunHistory, step: Step) -> bool:
 
 
 def shared_prefill_step(history: RunHistory, step: Step) -> str | None:
-    """A prefill step has one member, and no step both prefills and decodes (SPY-R13)."""
+    """Check that a prefill step has one member, and that no step both prefills and decodes
+    (SPY-R13)."""
     prefills = history.prefill_members(step)
     if prefills and len(step.scheduled) > 1:
         return f"the prefill step of {prefills[0].id} schedules {len(step.scheduled)} requests"
@@ -55,7 +56,7 @@ def prefill_has_company(history: RunHistory, step: Step) -> bool:
 
 
 def ongoing_overtaken(history: RunHistory, step: Step) -> str | None:
-    """While a prefill is ongoing, no other request gets prefill tokens (SPY-R31)."""
+    """Check that, while a prefill is ongoing, no other request gets prefill tokens (SPY-R31)."""
     ongoing = history.ongoing()
     if not ongoing:
         return None
@@ -71,7 +72,7 @@ def ongoing_and_waiting(history: RunHistory, step: Step) -> bool:
 
 
 def not_interleaved(history: RunHistory, step: Step) -> str | None:
-    """No two prefill steps follow each other while a request decodes (SPY-R32)."""
+    """Check that no two prefill steps follow each other while a request decodes (SPY-R32)."""
     if not history.config["interleave"] or not history.last_was_prefill:
         return None
     prefills, decoding = history.prefill_members(step), history.decoding()
@@ -94,7 +95,8 @@ def interleaving_due(history: RunHistory, step: Step) -> bool:
 
 
 def prefill_interrupted(history: RunHistory, step: Step) -> str | None:
-    """Without interleaving or pauses, an ongoing prefill continues at once (SPY-R34)."""
+    """Check that, without interleaving or pauses, an ongoing prefill continues at once
+    (SPY-R34)."""
     ongoing = history.ongoing()
     if history.config["interleave"] or not ongoing or history.paused:
         return None
@@ -113,7 +115,7 @@ def ongoing_beside_a_batch(history: RunHistory, step: Step) -> bool:
 
 
 def overtaken(history: RunHistory, step: Step) -> str | None:
-    """Prefills start in order of arrival (SPY-R53).
+    """Check that prefills start in order of arrival (SPY-R53).
 
     Some revisions can pause requests. If pausing is off in such a revision, a request may be
     overtaken while a constraint that concerns only this request holds it back.
@@ -137,7 +139,7 @@ def queue_order_matters(history: RunHistory, step: Step) -> bool:
 
 
 def over_capacity(history: RunHistory, step: Step) -> str | None:
-    """A request starts only while fewer than max_num_seqs are running (SPY-R36)."""
+    """Check that a request starts only while fewer than max_num_seqs are running (SPY-R36)."""
     starting = [request for request in history.prefill_members(step) if not request.started]
     if not starting:
         return None
@@ -153,7 +155,7 @@ def batch_full(history: RunHistory, step: Step) -> bool:
 
 
 def idle_while_pending(history: RunHistory, step: Step) -> str | None:
-    """A step with an unfinished request schedules something (SPY-R35)."""
+    """Check that a step with an unfinished request schedules something (SPY-R35)."""
     if step.scheduled or not history.live:
         return None
     return f"nothing is scheduled, unfinished: {', '.join(list(history.live)[:5])}"

@@ -37,7 +37,8 @@ def volume(step: Step) -> int:
 
 
 def joins_beyond_volume(history: RunHistory, step: Step) -> str | None:
-    """A request joins only if no decode step with it can exceed max_batch_tkv (SPY-R47)."""
+    """Check that a request joins only if no decode step with it can exceed max_batch_tkv
+    (SPY-R47)."""
     if pauses(history):
         return None
     for request in joining(history, step):
@@ -53,7 +54,7 @@ def joins_beyond_volume(history: RunHistory, step: Step) -> str | None:
 
 
 def volume_binds(history: RunHistory, step: Step) -> bool:
-    """The decode batch could exceed the limit if the next request joined it."""
+    """Return whether the decode batch could exceed the limit if the next request joined it."""
     if pauses(history) or not history.decoding():
         return False
     wanted = (history.ongoing() or history.unstarted())[:1]
@@ -80,9 +81,9 @@ def overrun(batch: list[Member], newcomer: Member, block: int, limit: int) -> Ov
     """Return a step beyond the limit while the newcomer decodes with the batch, or None.
 
     Between two steps in which requests end, the batch stays the same. Its max-tkv then grows from
-    step to step, except after a step in which a request has filled its block. Therefore it is
-    largest either in the last of these steps, or in the last one in which a request fills its
-    block.
+    step to step, except after a step in which a request has filled its block. The max-tkv is
+    therefore largest either in the last of these steps, or in the last one in which a request fills
+    its block.
     """
     alive = [*batch, newcomer]
     most = max(member.length for member in alive) + newcomer.remaining + block - 1
