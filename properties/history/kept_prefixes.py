@@ -57,8 +57,9 @@ class KeptPrefixes:
         count."""
         receivers = self.receivers(history, step)
         alone = {request.id}
-        unseen = self._something_unseen(history, step, but=request.id)
-        still = _cannot_be_unseen(history, step) if unseen else self.holds.keys()
+        still = self._surely_intact(history, step, but=request.id)
+        if still is None:
+            still = self.holds.keys()
         still = still if among is None else still & among
         outputs = _caches_output(history)
         own = known_tokens(request) if outputs else request.content
@@ -81,8 +82,8 @@ class KeptPrefixes:
         self._lost = set()
         for _, table in self._handed_out(history, step):
             self._drop(table)
-        if self._something_unseen(history, step):
-            still = _cannot_be_unseen(history, step)
+        still = self._surely_intact(history, step)
+        if still is not None:
             for number in self._firm - still:
                 self.places[self.holds[number]][number] = MAYBE_GONE
             self._firm &= still
@@ -207,17 +208,33 @@ class KeptPrefixes:
             return 0
         return (history.hit_now(step, request) or 0) // self.block_size
 
-    def _something_unseen(self, history: Run, step: Step, but: str = "") -> bool:
-        """Return whether a request other than `but` may have got blocks in this step that the step
-        does not show. Such a request left in this step, or was preempted after it was scheduled."""
-        if history.features.take_unseen(history, step):
-            return True
-        before, shown = _before(history), step.blocks or {}
-        known = "any" if "order" in history.config else "fcfs"
-        if history.config.get("policy", known) != "fcfs" and any(
-            self._may_have_grown(history, name) for name in step.preempted or ()
+    def _surely_intact(self, history: Run, step: Step, but: str = "") -> Set[int] | None:
+        """Return the blocks that no request other than `but` can have received in this step without
+        the step showing it; None if there are no other blocks."""
+        victims = self._victims_that_may_have_grown(history, step)
+        if history.features.take_unseen(history, step) or self._some_ended_unseen(
+            history, step, but
         ):
-            return True
+            return _held_throughout(history, step)
+        if not victims:
+            return None
+        still = _held_throughout(history, step)
+        if len(step.preempted or ()) == 1:  # it cannot have received what it held itself
+            still.update(_before(history).get(victims[0], ()))
+        return still
+
+    def _victims_that_may_have_grown(self, history: Run, step: Step) -> list[str]:
+        """Return the preempted requests that may have received a block first. Under FCFS, there are
+        none, because a victim is not served before its preemption."""
+        known = "any" if "order" in history.config else "fcfs"
+        if history.config.get("policy", known) == "fcfs":
+            return []
+        return [name for name in step.preempted or () if self._may_have_grown(history, name)]
+
+    def _some_ended_unseen(self, history: Run, step: Step, but: str) -> bool:
+        """Return whether a request other than `but` that left in this step may have received
+        blocks that the step does not show."""
+        before, shown = _before(history), step.blocks or {}
         for name, tokens in step.scheduled.items():
             request = history.live.get(name)
             if request is None or name in shown or name == but:
@@ -279,10 +296,10 @@ def _before(history: Run) -> Mapping[str, Any]:
     return (history.last.blocks or {}) if history.last is not None else {}
 
 
-def _cannot_be_unseen(history: Run, step: Step) -> set[int]:
-    """Return the blocks that cannot have been handed out in this step without being shown. Either
-    they are held both before and after the step, or they belonged to a request that was scheduled
-    in this step and neither preempted nor aborted."""
+def _held_throughout(history: Run, step: Step) -> set[int]:
+    """Return the blocks that were held throughout the step. Either they are held both before and
+    after the step, or they belonged to a request that was scheduled in this step and neither
+    preempted nor aborted."""
     before = _before(history)
     after = {number for table in (step.blocks or {}).values() for number in table}
     still = after & {number for table in before.values() for number in table}

@@ -82,6 +82,11 @@ def test_a_block_taken_in_the_last_step_leaves_the_others_to_be_found(system, ru
     assert broken(system, rule, file, does) == ({rule}, set())
 
 
+def test_a_preempted_request_finds_what_it_held_although_others_may_have_gone_first():
+    found = broken("generic", "GEN-R11", "g_comes_back.json", "a preempted request does not look")
+    assert found == ({"GEN-R11"}, set())
+
+
 def test_what_a_running_request_holds_must_be_found_while_its_next_token_is_in_flight():
     found = broken("vllm", "V1-R08", "v_share_ahead.json", "with decisions ahead")
     assert found == ({"V1-R08", "V1CP-R36"}, set())
