@@ -41,6 +41,11 @@ _IN_SCARCE: Sequence[dict[str, Any]] = (
         **{"pipeline_parallel_size": 4, "async_scheduling": False, "num_speculative_tokens": 0},
         **{"num_blocks": 16, "max_num_seqs": 16},
     },
+    {
+        **{"prefill_schedule_interval": 3, "policy": "fcfs", "max_num_seqs": 48},
+        **{"async_scheduling": False, "num_speculative_tokens": 0, "num_blocks": None},
+        **{"max_num_batched_tokens": 512, "long_prefill_token_threshold": 12},
+    },
 )
 _OPERATED: dict[str, Any] = {
     **{"async_scheduling": True, "num_speculative_tokens": 0},
