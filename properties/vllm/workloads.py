@@ -42,9 +42,9 @@ _IN_SCARCE: Sequence[dict[str, Any]] = (
         **{"num_blocks": 16, "max_num_seqs": 16},
     },
     {
-        **{"prefill_schedule_interval": 3, "policy": "fcfs", "max_num_seqs": 48},
+        **{"prefill_schedule_interval": 3, "policy": "fcfs", "max_num_seqs": 16},
         **{"async_scheduling": False, "num_speculative_tokens": 0, "num_blocks": None},
-        **{"max_num_batched_tokens": 512, "long_prefill_token_threshold": 12},
+        **{"max_num_batched_tokens": 512, "long_prefill_token_threshold": 24},
     },
 )
 _OPERATED: dict[str, Any] = {
