@@ -33,7 +33,7 @@ _PUBLISHED: Mapping[str, Sequence[Any]] = {
 }
 # Prompts are computed whole, so long ones need a larger budget than the published one.
 _LONG_PROMPTS = {"max_num_seqs": (512,), "max_num_batched_tokens": (131_072,)}
-WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
+WORKLOADS: Mapping[str, Mapping[str, Any]] = {
     "crowd": {**_PUBLISHED, "block_size": (4, 16), "num_blocks": (1200,)},
     "packed": {**_PUBLISHED, "num_blocks": (160, 300)},
     "long": {
