@@ -26,7 +26,7 @@ def alone(config: Config, request: RequestHistory) -> int:
 def waits(
     config: Config, revision: str, first: RequestHistory, started: Sequence[RequestHistory]
 ) -> int | None:
-    """Return the largest number of steps until all earlier requests have ended.
+    """Return the largest number of steps until all requests that go before the first have ended.
 
     In the worst case, each of these requests starts again once for each of the others, and runs
     only in every other step. There is no bound with more than two decisions in flight, since
@@ -70,4 +70,10 @@ def limits(config: Config) -> list[int]:
     return [*([] if longest is None else [longest - 1]), *room, *whole]
 
 
-BOUNDS = Bounds(alone, waits, together, can_run, limits)
+def may_pass(first: RequestHistory, other: RequestHistory) -> bool:
+    """Return whether a request that waits may go before the first in line, which may be behind all
+    that waited when it was preempted."""
+    return first.preemptions > 0
+
+
+BOUNDS = Bounds(alone, waits, together, can_run, limits, may_pass)

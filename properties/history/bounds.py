@@ -46,17 +46,23 @@ def no_limits(config: Config) -> list[int]:
     return []
 
 
+def no_request_passes(first: RequestHistory, other: RequestHistory) -> bool:
+    return False
+
+
 class Bounds(NamedTuple):
     """The bounds of a system.
 
     Attributes:
         alone: the largest number of steps that a request still needs if no other request runs.
-        waits: the largest number of steps until the first request in line is scheduled, provided
-            that only requests that have already started go before it; None if unbounded.
+        waits: the largest number of steps until the first request in line is scheduled, if only the
+            given requests go before it; None if unbounded. These are the requests that have
+            started, and those that `may_pass`.
         together: the largest number of steps that all requests take together. Its second argument
             is the sum of the steps that each request would need alone.
         can_run: whether a target must accept a request with this prompt and max_tokens.
         limits: the bounds on prompt + max_tokens - 1, in tokens.
+        may_pass: whether a request that waits may go before the first in line.
     """
 
     alone: Callable[[Config, Any], int]
@@ -64,6 +70,7 @@ class Bounds(NamedTuple):
     together: Callable[[Config, int, int], int]
     can_run: CanRun = nothing_surely
     limits: Limits = no_limits
+    may_pass: Callable[[Any, Any], bool] = no_request_passes
 
     def beyond(self, config: Config, prompt: int, max_tokens: int) -> bool:
         """Return whether a request with this prompt and max_tokens exceeds a limit, and so can

@@ -495,6 +495,11 @@ class RunHistory(Generic[R]):
         if first is None:
             self.first_in_line = None
         elif self.first_in_line is None or self.first_in_line[0] != first.id:
-            started = [request for request in self.live.values() if request.started]
-            allowance = bounds_of(self.system).waits(self.config, self.revision, first, started)
+            bounds = bounds_of(self.system)
+            ahead = [
+                request
+                for request in self.live.values()
+                if request.started or (request is not first and bounds.may_pass(first, request))
+            ]
+            allowance = bounds.waits(self.config, self.revision, first, ahead)
             self.first_in_line = None if allowance is None else (first.id, self.step, allowance)

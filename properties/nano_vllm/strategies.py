@@ -14,6 +14,7 @@ from ...model.scenario import Request
 from ..history.run_history import RunHistory
 from ..rules.pool import blocks_for
 from ..search.generators import Shape, like_an_earlier_prompt
+from ..search.workloads import FEATURES, MORE
 from .predicates.decision import WHOLE_PROMPTS
 
 Config = Mapping[str, Any]
@@ -32,7 +33,7 @@ _PUBLISHED: Mapping[str, Sequence[Any]] = {
 }
 # Prompts are computed whole, so long ones need a larger budget than the published one.
 _LONG_PROMPTS = {"max_num_seqs": (512,), "max_num_batched_tokens": (131_072,)}
-WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
+WORKLOADS: Mapping[str, Mapping[str, Any]] = {
     "crowd": {**_PUBLISHED, "block_size": (4, 16), "num_blocks": (1200,)},
     "packed": {**_PUBLISHED, "num_blocks": (160, 300)},
     "long": {
@@ -42,7 +43,12 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
     "idle": {**_PUBLISHED, "num_blocks": (48,)},
     "deep": {"block_size": (8,), "num_blocks": (18_000,), **_LONG_PROMPTS},
     "loose": {**_PUBLISHED, "num_blocks": (2000,)},
-    "full": {"block_size": (16, 4), "num_blocks": (4000, 1500), **_LONG_PROMPTS},
+    "full": {
+        **{"block_size": (16, 4), "num_blocks": (4000, 1500), **_LONG_PROMPTS},
+        # Only a few prompts fit into a step, so that the first requests wait long for a decode.
+        FEATURES: ({"max_num_batched_tokens": 96}, *7 * ({},)),
+        MORE: 1,
+    },
     "scarce": {
         **{"block_size": (16, 4), "max_num_seqs": (4, 16), "max_num_batched_tokens": (512,)},
         "num_blocks": (9, 16, 40),

@@ -75,6 +75,7 @@ class Generators(Protocol):
     `orders_by_priority(config)` returns whether priorities decide the order. `drafts(config)`
     returns how many drafts are proposed after each token; without it, there are none.
     `more_fields(config)` maps further fields of a workload's requests to the values to draw from.
+    `pictures(config)` returns the encoder inputs that the prompts of a workload may contain.
     """
 
     LATE_STEPS: int
@@ -133,6 +134,10 @@ def drafts_of(generators: Generators, config: Any) -> int:
 
 def more_fields_of(generators: Generators, config: Any) -> Mapping[str, Sequence[Any]]:
     return _optional(generators, "more_fields", config) or {}
+
+
+def pictures_of(generators: Generators, config: Any) -> Sequence[Segment]:
+    return _optional(generators, "pictures", config) or ()
 
 
 def _optional(generators: Generators, name: str, config: Any) -> Any:

@@ -15,7 +15,7 @@ from msgspec import structs
 
 from ...model.errors import InputError
 from ...model.pool import Content, prefix
-from ...model.scenario import Control, Event, Request, Scenario
+from ...model.scenario import Control, Event, Request, Scenario, Segment
 from ...model.systems import Model, full_config, make_model
 from ..checking.translation import with_fixed
 from ..history.bounds import bounds_of
@@ -26,6 +26,7 @@ from .generators import (
     generators_of,
     has_priorities,
     more_fields_of,
+    pictures_of,
 )
 
 Range = tuple[int, int]
@@ -130,6 +131,7 @@ SHAPES: Mapping[str, Shape] = {
     "sharers": Shape(
         *((350, 430), (310, 330), (2, 8), (1, 32), (5, 9)), aborted=0, common=100, sixteenths=True
     ),
+    "relay": Shape((16, 24), (1, 2), (20, 160), (1, 200), (150, 400), shared=0, aborted=0),
     # Like `sharers`, for schedulers that admit one request in each step: all answers are longer
     # than it takes to fill the batch.
     "joiners": Shape(
@@ -218,9 +220,11 @@ def _events(draw: Random, scenario: Scenario, model: Model) -> tuple[Event, ...]
     for begin, end in itertools.pairwise(arrivals):
         deck = deck or draw.sample(possible, len(possible))
         for kind in deck.pop() if deck else ():
-            # The next burst may arrive before the operator resumes the scheduler.
+            # The next burst may arrive before the operator resumes the scheduler. Some pauses are
+            # so long that running requests end in the meantime.
+            latest = end + (draw.choice((1, 25)) if kind == "resume" else 1)
             earliest = max(begin + 1, events[-1].step + 1 if events else 0)
-            events.append(Event(max(draw.randint(begin + 1, end + 1), earliest), kind))
+            events.append(Event(max(draw.randint(begin + 1, latest), earliest), kind))
     return tuple(events)
 
 
@@ -264,6 +268,7 @@ class _Requests:
         self._longest = longest  # tokens of a request
         self._made: list[Request] = []
         self._lengths: list[int] = []  # of the prompts in a burst that fills the pool
+        self._pictures = pictures_of(generators, config)
 
     def all(self, run: int) -> tuple[Request, ...]:
         draw, shape = self._draw, self._shape
@@ -276,7 +281,7 @@ class _Requests:
                 left_in_burst = self._burst()
                 bursts += 1
             left_in_burst -= 1
-            request = self._request(f"r{number}", step, run == 1)
+            request = self._request(number, step, run == 1)
             if run % 2 and has_priorities(self._generators, self._config):
                 request = structs.replace(request, priority=-bursts)
             if self._model.refusal(request) is None:
@@ -297,9 +302,9 @@ class _Requests:
             self._lengths = [(end - begin) * block for begin, end in itertools.pairwise(ends)]
         return count
 
-    def _request(self, name: str, step: int, in_largest: bool) -> Request:
-        draw, shape = self._draw, self._shape
-        is_long = shape.long_prompts > 0 and len(self._made) % shape.long_prompts == 1
+    def _request(self, number: int, step: int, in_largest: bool) -> Request:
+        draw, shape, name = self._draw, self._shape, f"r{number}"
+        is_long = shape.long_prompts > 0 and number % shape.long_prompts == 1
         length = self._long_prompt(in_largest) if is_long else draw.randint(*shape.prompt)
         if shape.fills_pool:
             length = self._lengths.pop()
@@ -327,6 +332,10 @@ class _Requests:
         gives_up = draw.randrange(100) < shape.aborted
         fields = more_fields_of(self._generators, self._config)
         more = {field: draw.choice(values) for field, values in fields.items()}
+        if self._pictures:
+            more["encoder_inputs"] = tuple(
+                [place for place, segment in enumerate(prompt) if segment in self._pictures]
+            )
         return Request(
             id=name,
             arrival=step,
@@ -373,6 +382,8 @@ class _Requests:
         """Draw a prompt of about `length` tokens, which may begin like an earlier one."""
         draw, block = self._draw, self._config["block_size"]
         common = self._shape.common
+        if self._pictures:
+            return self._pictured(name, length)
         if common and not self._made:
             length = self._in_tokens(self._shape.prompt[1])
         length = max(min(length, self._longest - 1), 1)
@@ -390,3 +401,22 @@ class _Requests:
         begin = prefix(whole, cut)
         rest = length - sum(tokens for _, tokens in begin)
         return (*begin, (behind, rest)) if rest > 0 and draw.random() < 0.8 else begin
+
+    def _pictured(self, name: str, length: int) -> Content:
+        """Draw a prompt of about `length` tokens in which text and pictures alternate. It may begin
+        with whole segments of an earlier one."""
+        draw = self._draw
+        prompt: list[Segment] = []
+        if self._made and draw.randrange(100) < self._shape.shared:
+            other = draw.choice(self._made[-12:]).prompt
+            prompt += other[: draw.randint(1, len(other))]
+        left = min(length, self._longest - 1) - sum(tokens for _, tokens in prompt)
+        while left > 0:
+            picture = draw.choice(self._pictures)
+            before = left if picture[1] >= left else draw.randint(1, left - picture[1])
+            prompt.append((name, before))
+            left -= before
+            if left > 0:
+                prompt.append(picture)
+                left -= picture[1]
+        return tuple(prompt)

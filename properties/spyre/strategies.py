@@ -71,6 +71,10 @@ WORKLOADS: Mapping[str, Mapping[str, Sequence[Any]]] = {
         **{"max_batch_tkv": (131_072,), "prefix_caching": (True, True, True, False)},
         "num_blocks": (8192, 512),
     },
+    "relay": {
+        **{"chunk_size": (512,), "max_num_seqs": (4, 32), "max_model_len": (1024,)},
+        **{"max_batch_tkv": (1280, 1601, 2048), "prefix_caching": (False, True)},
+    },
     "joiners": {
         **{"chunk_size": (512,), "max_num_seqs": (48,), "max_model_len": (512, 2048)},
         **{"max_batch_tkv": (131_072,), "prefix_caching": (True,), "num_blocks": (256, 512)},

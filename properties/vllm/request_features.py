@@ -14,12 +14,11 @@ from ...model.scenario import Request, Segment, Turn
 from ..history.prefix_hits import caches
 from . import PREFILL_INTERVALS, REPORTED_HITS, V2_WITHOUT_LOOKAHEAD
 from .history import blocked, encoder, groups, in_flight, loads, partitions, sessions, speculation
+from .workloads import PICTURE, TITLES
 
 Config = Mapping[str, Any]
-PICTURE = "picture"
 MANY = 1 << 10  # more requests than any batch has
 MOST = 8  # the largest number of items in a list of a request
-TITLES = "abcdef"
 # Names for both salts and adapters, so that a salt may have the name of an adapter.
 PARTITIONS = st.sampled_from((None, None, "x", "y"))
 TWO_ADAPTERS = st.sampled_from((None, None, "x", "x#2"))  # two adapters called x
@@ -117,7 +116,7 @@ def with_pictures(draw: st.DrawFn, request: Request, config: Mapping[str, Any]) 
     """Return the request with images added to its own part of the prompt. A part that repeats an
     earlier request keeps the images of that request, except an image in which the part ends."""
     room = min(config["max_num_encoder_input_tokens"], config["encoder_cache_size"])
-    sizes = sorted({1, max(room // 2, 1), room}, reverse=True)
+    sizes = sorted({1, max(room // 2, 1), room // 2 + 1, room}, reverse=True)
     prompt: list[Segment] = []
     for name, length in request.prompt:
         if name == request.id:

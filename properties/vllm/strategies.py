@@ -22,6 +22,7 @@ from .predicates.decision import watermark_blocks
 from .request_features import dynamic_drafts, encoders, last_options, later_limits
 from .workloads import WORKLOADS as WORKLOADS  # for `Generators`
 from .workloads import more_fields as more_fields
+from .workloads import pictures as pictures
 
 Config = Mapping[str, Any]
 
@@ -83,6 +84,8 @@ def options(draw: st.DrawFn, config: Config, avoid: frozenset[str] = frozenset()
     if "num_speculative_tokens" in drawn and not makes_loads:
         drawn |= draw(dynamic_drafts(config, drawn["num_speculative_tokens"]))
     drawn |= IN_FLIGHT.get(steps, {})
+    if steps == "longer pipeline":
+        drawn["pipeline_parallel_size"] = draw(st.sampled_from((3, 4, 3, 4, 8)))
     if set(drawn) & SEVERAL_ON_THEIR_WAY and (early := draw(EARLY_COMPLETIONS)):
         drawn |= {"early_completions": early}
     return drawn

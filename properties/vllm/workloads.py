@@ -3,8 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...model.scenario import Segment
 from ..search.workloads import FEATURES, MORE
+from .history import encoder
 
+PICTURE, TITLES = "picture", "abcdef"
 # The published sizes; pools that run out, and pools that do not.
 _PUBLISHED: dict[str, Sequence[Any]] = {
     **{"max_num_seqs": (128, 256), "max_num_batched_tokens": (2048, 8192)},
@@ -27,7 +30,27 @@ _IN_SCARCE: Sequence[dict[str, Any]] = (
     _ADAPTERS
     | {"max_loras": 1, "max_num_seqs": 3, "async_scheduling": False, "num_speculative_tokens": 0},
     {"structured_outputs": True, "policy": "priority", "num_blocks": 9, "max_num_seqs": 16},
+    # An encoder whose cache holds less than the running requests need at once.
+    {
+        **{"max_num_encoder_input_tokens": 64, "encoder_cache_size": 64},
+        **{"max_num_batched_tokens": 64, "long_prefill_token_threshold": 24, "policy": "fcfs"},
+        **{"num_blocks": 40, "max_num_seqs": 16, "num_speculative_tokens": 0},
+        "async_scheduling": False,
+    },
+    {
+        **{"pipeline_parallel_size": 4, "async_scheduling": False, "num_speculative_tokens": 0},
+        **{"num_blocks": 16, "max_num_seqs": 16},
+    },
+    {
+        **{"prefill_schedule_interval": 3, "policy": "fcfs", "max_num_seqs": 16},
+        **{"async_scheduling": False, "num_speculative_tokens": 0, "num_blocks": None},
+        **{"max_num_batched_tokens": 512, "long_prefill_token_threshold": 24},
+    },
 )
+_OPERATED: dict[str, Any] = {
+    **{"async_scheduling": True, "num_speculative_tokens": 0},
+    **{"max_model_len": 144, "max_num_seqs": 16},
+}
 WORKLOADS: Mapping[str, Mapping[str, Any]] = {
     "crowd": _PUBLISHED
     | {"max_model_len": (512,), "num_blocks": (1000, None), "watermark": (0.6, 0.0)},
@@ -82,10 +105,9 @@ WORKLOADS: Mapping[str, Mapping[str, Any]] = {
         "num_speculative_tokens": (0, 3),
         # Requests that are preempted, or computed ahead, as the operator interferes.
         FEATURES: (
-            {
-                **{"async_scheduling": True, "num_speculative_tokens": 0, "policy": "fcfs"},
-                **{"max_model_len": 144, "num_blocks": 10, "max_num_seqs": 16},
-            },
+            _OPERATED | {"policy": "priority", "num_blocks": 20},
+            *3 * ({},),
+            _OPERATED | {"policy": "fcfs", "num_blocks": 10},
             *3 * ({},),
         ),
         MORE: 1,
@@ -96,6 +118,17 @@ WORKLOADS: Mapping[str, Mapping[str, Any]] = {
         "enable_prefix_caching": (True,),
     },
 }
+
+
+def pictures(config: Mapping[str, Any]) -> Sequence[Segment]:
+    """Return the encoder inputs that prompts may contain: the cache has room for one or for three
+    of a kind."""
+    if not encoder.encodes(config):
+        return ()
+    room = min(config["max_num_encoder_input_tokens"], config["encoder_cache_size"])
+    third, half = max(room // 3, 1), room // 2 + 1
+    sizes = third, third, half, half, room
+    return [(f"{PICTURE} {title} of {size}", size) for size in sizes for title in TITLES]
 
 
 def more_fields(config: Mapping[str, Any]) -> dict[str, Sequence[Any]]:

@@ -59,6 +59,17 @@ ALLOWED = {
         [("vllm/queue.py", f"{SORTS}key=importance))\n", ""), TO_THE_FRONT],
         [],
     ),
+    "the victims of a step wait behind all, in the order of their preemptions": (
+        "generic",
+        [
+            (
+                "vllm/queue.py",
+                "return (*waiting[:front], preempted, *waiting[front:])",
+                "return (*waiting, preempted)",
+            )
+        ],
+        ["ok_victims_behind_all.json"],
+    ),
     "by priority, too, a preempted request goes to the front": ("vllm", [TO_THE_FRONT], []),
     "a token of a preempted request is dropped": (
         "vllm",

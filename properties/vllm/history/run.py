@@ -212,3 +212,13 @@ def groups_after(history: RunHistory[Any], step: Step) -> Groups:
                 if block != groups.NULL_BLOCK:
                     holds[block] = number, groups.content_until(group, of(account), place)
     return Groups(holds, frozenset(unseen))
+
+
+def shown_behind(history: VllmRun, request: VllmRequestHistory) -> Collection[str]:
+    """Return the requests that the target has shown behind this one in its queue. By priority, the
+    documents leave open in which order a step tries them."""
+    shown = (history.last.waiting or ()) if history.last is not None else ()
+    by_priority = history.config["policy"] == "priority"
+    if by_priority or history.events or request.id not in shown:
+        return ()
+    return shown[shown.index(request.id) + 1 :]

@@ -19,7 +19,7 @@ from ...history.prefix_hits import caches
 from ...rules.pool import blocks_for
 from ..history import blocked, encoder, groups, in_flight, loads, partitions, sessions, speculation
 from ..history.request_history import VllmRequestHistory
-from ..history.run import VllmRun, encoded, outputs_after
+from ..history.run import VllmRun, encoded, outputs_after, shown_behind
 
 
 @cache
@@ -134,13 +134,14 @@ def _may_overtake(history: VllmRun) -> bool:
 
 
 def lacks_adapter_slot(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether no adapter slot is left for this request: the running requests, including
-    those that the step admits, use all slots for other adapters."""
+    """Return whether no adapter slot was left for this request when its turn came: the running
+    requests, and those that the step admits before it, use all slots for other adapters."""
     slots, (adapter, _) = history.config.get("max_loras"), request.partition
     if not slots or adapter is None:
         return False
-    run = (*kept(history, step), *admitted(history, step))
-    used = {other.partition[0] for other in run} - {None}
+    later = shown_behind(history, request)
+    before = (other for other in admitted(history, step) if other.id not in later)
+    used = {other.partition[0] for other in (*kept(history, step), *before)} - {None}
     return len(used) >= slots and adapter not in used
 
 

@@ -15,7 +15,7 @@ from ...rules.pool import blocks_before, blocks_for, perhaps_preempted
 from ...rules.predicate import PHASES, Predicate
 from ..history import cadence, groups, in_flight, loads, speculation
 from ..history.request_history import VllmRequestHistory
-from ..history.run import VllmRun, requests_of
+from ..history.run import VllmRun, requests_of, shown_behind
 from .decision import (
     admitted,
     behind,
@@ -144,12 +144,17 @@ def overtaken(history: VllmRun, step: Step) -> str | None:
         late = (request for request in new if any(surely_in_front(history, request, wait)))
         behind = [*islice(late, 1)]
         first = next(surely_in_front(history, behind[0], wait)) if behind else None
+    if first is None:
+        return None
     passed = [
         request
         for request in behind
         if request.id in step.scheduled and place_is_known(history, request)
     ]
-    if first is None or not passed:
+    if not loads.are_made(history.config):
+        later = shown_behind(history, first)
+        passed += [r for r in new if r.id in later and not place_is_known(history, r)]
+    if not passed:
         return None
     return f"{names(passed)} admitted, but {first.id} in front of it still waits"
 

@@ -109,14 +109,22 @@ def expected_order(history: VllmRun, step: Step) -> list[str]:
     first = {
         request.id
         for request in line
-        if request.between_turns
-        and (request.tokens_loading if from_0_31 else request.aside)
-        and request.id not in lost
+        if request.id not in lost
+        and (request.tokens_loading if from_0_31 else _was_set_aside(request))
+        and (request.between_turns or not from_0_31)
     }
     ahead = [r.id for r in ended if (r.id not in lost if from_0_31 else has_to_wait(r))]
     behind = [r.id for r in ended if r.id not in ahead]
     front = [request.id for request in line if request.id in first]
     return front + ahead + [r.id for r in line if r.id not in first] + behind
+
+
+def _was_set_aside(request: VllmRequestHistory) -> bool:
+    """Return whether a waiting request was set aside as it arrived with a grammar, or as it had to
+    wait for an input."""
+    if request.between_turns:
+        return request.aside
+    return request.arrived_blocked and not request.preemptions
 
 
 def has_to_wait(request: VllmRequestHistory) -> bool:
