@@ -73,8 +73,7 @@ class _Console(Console):
         return first + Text("\n" + " " * indent).join(lines)
 
     def status(self, *args: Any, **options: Any) -> Status:
-        """Return a spinner, which shows nothing if FORCE_COLOR asks for colours in a file or
-        pipe."""
+        """Return a spinner. It shows nothing if FORCE_COLOR asks for colours in a file or pipe."""
         is_shown = self._force_terminal or not self.is_terminal or self.file.isatty()
         console = self if is_shown else Console(file=io.StringIO())
         return Status(*args, **options, console=console)

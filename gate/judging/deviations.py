@@ -42,7 +42,7 @@ from .rule_choice import excluded_ids
 VALID_DATE = "valid: a date such as until = 2027-06-30"
 Words = Annotated[str, msgspec.Meta(min_length=1)]
 State = Literal["known", "not_met", "passes", "unused", "expired"]
-# A filter: called with the failures of one step after another, it returns those that are new.
+# A filter. It is called with the failures of each step in turn, and returns those that are new.
 New = Callable[[Sequence[Broken], Scenario], list[Broken]]
 
 
@@ -215,7 +215,7 @@ class Deviations:
 
 def _shapes(failure: Broken, names: Sequence[str]) -> frozenset[str]:
     """Return the shapes that a failure may have. An id such as "a" may be a word of the message or
-    the name of a request: one shape takes such ids as names, the other as words."""
+    the name of a request. One shape takes such ids as names, the other as words."""
     return frozenset(
         shape(failure, ids) for ids in (names, [name for name in names if not name.isalpha()])
     )

@@ -1,4 +1,4 @@
-"""Print the progress of a gate, a line per finding, and finally the faults and the verdict."""
+"""Print the progress of a gate, a line per finding and, at the end, the faults and the verdict."""
 
 import time
 from collections import Counter
@@ -55,11 +55,11 @@ COUNTED = (
     "not_exercised",
     "not_observable",
     "inconclusive",
-)  # statuses that the last line counts, if rules have them
+)  # statuses whose rules the last line counts, if there are any
 # If the target conforms, the rules with each of these statuses share a line.
 TOGETHER = ("held", "not_exercised", "not_observable")
-SPINNER = 2  # columns that the spinner takes up
-SETTLED = 1.0  # seconds until the rate of runs is meaningful
+SPINNER = 2  # width of the spinner in columns
+SETTLED = 1.0  # seconds after which the rate of runs means something
 
 
 class Pace:
