@@ -1,6 +1,7 @@
 """`schedproof search` for rules that lemmas decide (`solver.systems.proofs_of`).
 
-The lemmas are proven first. Then come counterexamples for the cases that the lemmas leave open.
+The lemmas are proven first. Then the command shows counterexamples for the cases that the lemmas
+leave open.
 """
 
 import importlib.util
@@ -70,7 +71,7 @@ def run_proofs(
     """Prove the lemmas of a rule. Then show its counterexamples, unless `prove` is set. Return the
     exit code.
 
-    If a counterexample breaks only another rule, show it, but do not count it against this rule.
+    A counterexample that breaks only another rule is shown, but does not count against this rule.
     `block` is the block size in tokens, or None for any size. `certificate` is an empty folder for
     the lemmas and for cvc5's proofs of them.
     """

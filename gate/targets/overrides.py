@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from inspect import Parameter, Signature
 from typing import Any, NamedTuple
 
-OTHER = ("called with every argument", "called by keyword")  # the calls that need not be made
+OTHER = ("called with every argument", "called by keyword")  # the optional calls
 BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -21,8 +21,8 @@ class Override(NamedTuple):
         base, expected: the same for the method of the release.
         fails: why the override rejects a call with only the arguments that the release's method
             requires, or "".
-        may_fail: another call that the release's method accepts and the override rejects, and why;
-            or "".
+        may_fail: another call that the release's method accepts and the override rejects, with the
+            reason; or "".
     """
 
     file: str
@@ -36,8 +36,9 @@ class Override(NamedTuple):
 
 
 def overrides(cls: type, own: type) -> list[Override]:
-    """Return the methods of `own` that `cls` or a class between them overrides. Special methods are
-    left out: if `__init__` does not fit, the scheduler does not start, and the error says why."""
+    """Return the methods of `own` that `cls` or a class between the two overrides. Special methods
+    are left out: if `__init__` does not fit, the scheduler does not start, and the error says why.
+    """
     mine = cls.__mro__[: cls.__mro__.index(own)]
     names = dict.fromkeys(name for part in mine for name in vars(part))
     found = [_override(name, mine, own.__mro__[:-1]) for name in names if name[:2] != "__"]

@@ -70,8 +70,8 @@ def open_trace(file: str) -> Iterator[Source]:
 
 
 class _Unpacked(io.RawIOBase):
-    """The content of a compressed file, up to the point where it is cut off. GzipFile itself
-    would lose the last 64 KiB before that point."""
+    """The content of a compressed file, which may be cut off. GzipFile itself would lose the last
+    64 KiB before that point."""
 
     def __init__(self, raw: BinaryIO) -> None:
         self._file = gzip.GzipFile(fileobj=raw)
@@ -90,7 +90,7 @@ def _raw(file: str) -> io.FileIO:
 
 
 MAX_LINE = 8 * 1024 * 1024
-MAX_BLANK = 10_000  # consecutive lines; a small compressed file could contain billions of them
+MAX_BLANK = 10_000  # in a row; a small compressed file could contain billions of them
 STEP = b'{"op": "step"}\n'  # the most frequent line, byte by byte as the recorder writes it
 CHANGES = "block_changes"
 WITH_CHANGES = NULLABLE | {"blocks"}  # fields that may be absent from a step with `block_changes`
@@ -404,7 +404,7 @@ def _read_line(line: bytes) -> dict[str, Any]:
     try:
         value = DECODE(line)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        # Not every release of msgspec says so with a UnicodeDecodeError.
+        # Not every release of msgspec raises a UnicodeDecodeError for this.
         try:
             line.decode()
         except UnicodeDecodeError as wrong:

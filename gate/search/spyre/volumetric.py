@@ -155,7 +155,7 @@ def run_search(search: VolumeSearch) -> int:
 
 def run_own(search: VolumeSearch) -> int:
     """Decide whether a user's formula is sound. If it is not, show a run that exceeds the limit,
-    and by how much. The run's lengths are only a few tokens, so that it is easy to follow."""
+    and by how much. Its requests have only a few tokens, so that the run is easy to follow."""
     setting = search.setting
     search.say(f"search {search.rule}, {_describe(setting)}")
     if _proven_first(search):

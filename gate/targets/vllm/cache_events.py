@@ -48,17 +48,19 @@ def events_config() -> Any:
 
 
 def ask_for(taken: Any, config: Mapping[str, Any]) -> None:
-    """Let a request report the blocks that it finds, if the configuration says so."""
+    """If the configuration says so, let a request report the blocks that it finds."""
     if config.get(KEY) == FULL:
         taken.sampling_params.extra_args = {REPORT: FULL}
 
 
 class Published:
-    """Stands in for the publisher of a scheduler, and keeps what it publishes."""
+    """Stands in for a scheduler's publisher of events, and keeps the events."""
 
     def __init__(self, scheduler: Any) -> None:
         self._events: list[Any] = []
-        self._known: set[Any] = set()  # what could be found when events were last published
+        self._known: set[Any] = (
+            set()
+        )  # the blocks that could be found when events were last published
         self._pool = scheduler.kv_cache_manager.block_pool
         self._utils = importlib.import_module("vllm.v1.core.kv_cache_utils")
         removed = importlib.import_module("vllm.distributed.kv_events").BlockRemoved
@@ -72,7 +74,7 @@ class Published:
         """Do nothing: nothing is sent anywhere."""
 
     def take(self, completes: bool) -> dict[str, Any]:
-        """Return what a step shows of the events. Without a completed decision, the release
+        """Return the fields of a step that show the events. If no decision completes, the release
         publishes nothing."""
         if not completes:
             return {}
