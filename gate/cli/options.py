@@ -239,7 +239,7 @@ CompareWithOption = Annotated[
     str | None,
     typer.Option(
         "--compare-with",
-        help="compare each step with the model of this revision; none switches the comparison off "
+        help="compare each step with the model of this revision; `none` turns this off "
         "(default: the model of --revision, if rule ALL-R07 applies to it)",
     ),
 ]

@@ -241,7 +241,7 @@ def _fewest(search: VolumeSearch) -> int:
         search.say(f"inconclusive: no counterexample with up to {excluded} requests; then {why}")
         return INCONCLUSIVE
     if unknown:
-        search.say(f"inconclusive: unsat only for up to {excluded} requests")
+        search.say(f"inconclusive: Z3 excludes only counterexamples of up to {excluded} requests")
         return INCONCLUSIVE
     search.say(f"proven: no counterexample with up to {most} requests in Z3's encoding")
     return PROVEN
