@@ -1,6 +1,6 @@
 """The items of a campaign: independent pieces of work.
 
-An item contains everything that determines its result, so it can run on any machine, any number of
+An item contains everything that determines its result, so any machine can run it, any number of
 times. Its id is a digest of its content. The plan yields the items in a fixed order: a round of all
 systems, scales and configurations, then the next round with other seeds.
 """

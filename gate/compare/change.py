@@ -88,8 +88,8 @@ def _decisions(gate: GateContext) -> list[Change]:
 def _repaired_rules(gate: GateContext) -> list[Change]:
     """Return the rules that only the base breaks.
 
-    A change may avoid one or two failures by chance, so a rule counts as repaired only if the base
-    breaks it in several runs and the change breaks it in no run.
+    A rule counts as repaired only if the change breaks it in no run and the base breaks it in
+    several, because a change may avoid one or two failures by chance.
     """
     assert gate.base is not None
     base, options = gate.base, gate.options

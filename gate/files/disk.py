@@ -181,12 +181,11 @@ def is_descriptor(path: Path) -> bool:
 
 @contextmanager
 def write_atomically(path: Path) -> Iterator[Path]:
-    """Yield a path to write to. When the block ends, rename the file to its own name, so that it is
-    never seen incomplete.
+    """Yield a temporary path to write to. When the block ends, rename the file to `path`, so that
+    no reader sees an incomplete file.
 
-    Two kinds of files are written in place: those that are not regular, such as pipes, and
-    those in a folder in which no second file can be created. Raise FileError if the file cannot be
-    replaced.
+    A file is written in place if it is not regular, such as a pipe, or if no second file can be
+    created in its folder. Raise FileError if the file cannot be replaced.
     """
     real = path.resolve()
     # Not the whole name, which may be as long as the file system allows.

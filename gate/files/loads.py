@@ -120,8 +120,8 @@ def scenario_of_load(
 
 
 def prompts_of(rows: Sequence[Row], piece: int) -> list[tuple[Segment, ...]]:
-    """Return the prompts. Two prompts have the same tokens up to the first hash in which they
-    differ. A prompt without hashes shares nothing with others."""
+    """Return the prompts. Two prompts have the same tokens up to the first place at which their
+    hashes differ. A prompt without hashes shares nothing with others."""
     before: dict[int, int | None] = {}
     # The hashes at which a new segment begins, because prompts differ right before or after them.
     begins: set[int] = set()

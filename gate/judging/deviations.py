@@ -10,8 +10,8 @@
     rule = "V1-R09"                                          # or a pattern, such as "V1CP-*"
     reason = "our queue is ordered by deadline"
 
-An entry with `scenario` (a path relative to the file's folder) accepts every failure of the same
-shape as the one in the scenario, and the consequences that the scenario shows. Each gate replays
+`scenario` is a path relative to the folder of this file. The entry accepts every failure of the
+same shape as that of the scenario, and the consequences that the scenario shows. Each gate replays
 the scenario. If it no longer breaks the rule, the gate fails, so that the entry gets removed.
 
 An entry with `version` accepts every failure of the rule in a target that reports this version.

@@ -5,27 +5,27 @@ A run does not show its cause, so these rules are heuristics. Two findings are o
 - one scenario breaks both rules;
 - the catalogue explains both by the same known divergence;
 - both runs enter the same lines of the user's class, and similar passing runs do not enter them;
-- both break the same rule at different scales, and in addition one of them needs every feature that
-  the other needs, or the same fields differ first in both;
+- both break the same rule, at different scales, and either one needs every feature that the other
+  needs or the same fields differ first in both;
 - one step breaks both rules;
 - the run of one finding breaks the rule of the other first, and needs no feature that the other
   does not need;
 - both need the same features, and the same fields differ in the first step that the model decides
-  differently. A crash has no such step, so for a crash the same features suffice if one of them is
-  optional.
+  differently. A crash has no such step; for a crash, it is enough that both need the same features
+  and that one of these is optional.
 
 An optional feature is off unless a configuration or a request turns it on, such as sessions or a
-connector. If only one of two findings needs some optional feature, they are separate faults, unless
-one of the first three cases applies or they share the rule and the lines of the class. Two failures
-of one rule are also separate if different rules were broken before them. A finding that was not
-shrunk joins at most one fault. If its run lacks an optional feature that a fault needs, it does not
-join that fault.
+connector. If only one of two findings needs some optional feature, they are separate faults. The
+exceptions are the first three cases above, and two findings that break the same rule and enter the
+same lines of the class. Two failures of one rule are also separate if different rules were broken
+before them. A finding that was not shrunk joins at most one fault. If its run lacks an optional
+feature that a fault needs, it does not join that fault.
 
 A fault B may still be the consequence of a fault A. The report says so if the run of B's first
-finding breaks a rule of A earlier, and has every optional feature that A needs. When a class is
-judged against its base, the report also says so if that run executes all lines of the class that
-A's run executes. A crash or a hang ends its run, so the report never names one as the cause of
-another fault.
+finding breaks a rule of A in an earlier step, and has every optional feature that A needs. If a
+class is judged against its base, the report also says so if B's run executes every line of the
+class that A's run executes. A crash or a hang ends its run, so the report never names one as the
+cause of another fault.
 """
 
 import datetime
@@ -279,8 +279,8 @@ def _same_needs(finding: Finding, other: Finding) -> bool:
 
 
 def _cause_order(finding: Finding, order: Sequence[Finding]) -> tuple[bool, bool, int, int]:
-    """Return a sort key. Findings whose run broke no other rule earlier come first; among these,
-    shrunk ones, and then those that need the fewest features. `order` breaks ties."""
+    """Return a sort key. It puts findings first whose run broke no other rule earlier, then shrunk
+    findings, then findings that need few features. `order` breaks ties."""
     needs = FEW if finding.needs is None else len(finding.needs)
     return bool(finding.behind), bool(finding.others_first), needs, order.index(finding)
 

@@ -181,9 +181,9 @@ def _lines_entered(
     first: Broken,
     nearest: Sequence[Scenario],
 ) -> tuple[tuple[str, ...], int, tuple[str, ...]]:
-    """Return the lines that this scenario enters up to its failing step, but that none of the
-    nearest passing scenarios enters. Also return the number of these passing scenarios. With a
-    base, return in addition all lines of the user's class that the failing run executes."""
+    """Return three things: the lines that this scenario enters up to its failing step and that none
+    of the nearest passing scenarios enters; the number of these passing scenarios; and, with a
+    base, all lines of the user's class that the failing run executes."""
     folder, own_file = gate.options.spec.coverage, gate.options.spec.own_file
     is_compared = gate.base is not None and own_file
     if folder is None or not (nearest or is_compared):

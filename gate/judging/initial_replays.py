@@ -42,8 +42,8 @@ def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> fro
     """Replay the seed corpus of a scale, keep a small scenario for each broken rule, and return the
     broken rules.
 
-    Skip a scenario if the `fixed` values make it impossible for one of its requests to run, because
-    a target need not refuse such a request.
+    With the `fixed` values, a request may be impossible to run, and a target need not refuse it. So
+    skip scenarios with such requests.
     """
     corpus = _short_enough(gate, seed_corpus(gate.options.system, scale))
     options = gate.options

@@ -47,8 +47,8 @@ def rules_to_judge(
     compare_with: str | None = None,
     exclude: Sequence[str] = (),
 ) -> Sequence[Rule]:
-    """Return the rules to judge. These are the rules that --rule selects (such as A,B or ALL-*), or
-    the whole catalogue, without the excluded ones.
+    """Return the rules to judge: the rules that --rule selects (such as A,B or ALL-*), or the whole
+    catalogue; in both cases, without the excluded rules.
 
     `compare_with` is the revision whose model runs alongside the target, or "none". By default it
     is `revision`, if rule ALL-R07 (lockstep) applies to it. Raise InputError if a rule that the
@@ -281,8 +281,8 @@ def _guard(
 
 
 def _shared_state(history: RunHistory, step: Step) -> bytes:
-    """Return the state that all rules read, without that of the requests, so that a change by a
-    user's rule can be detected. Copying the requests in every step would take too long."""
+    """Return a copy of the state that all rules read, to detect whether a user's rule changes it.
+    The requests' own state is left out, because copying it in every step would take too long."""
     return msgspec.json.encode((dict(history.config), [*history.live], step))
 
 

@@ -34,9 +34,9 @@ class Unanswered(Exception):  # noqa: N818 (an answer, not an error)
 class TimeLimit:
     """A time limit of `seconds` that several pieces of work share.
 
-    Time for which a process of `run_in_process` waits for a processor does not count, so that an
-    answer does not depend on what else the machine does. `ends` is the time at which the limit
-    would be reached without such waits. `waits` collects the waits, in seconds.
+    The time in which a process of `run_in_process` waits for a processor does not count, so that
+    other work on the machine does not change an answer. `ends` is the time at which the limit would
+    be reached without such waits. `waits` collects the waits, in seconds.
     """
 
     seconds: float
@@ -104,8 +104,8 @@ class _Waits:
         waits.append(0.0)
 
     def update(self) -> None:
-        """Look at the process again. If it is not ready to run, the time since the last look in
-        which it did not run counts as idle."""
+        """Look at the process again. If it is not ready to run, it has not waited for a processor
+        since the last look."""
         try:
             stat = self._stat.read_text(encoding="utf-8", errors="replace")
         except OSError:

@@ -329,8 +329,8 @@ def count_packages(*packages: str) -> None:
 
 
 def count_beside(module: str) -> None:
-    """Count the lines of a module that has not been imported yet, and of modules in its package, in
-    its folder and in the working directory."""
+    """Count the lines of a module that has not been imported yet. Also count those of the modules
+    in its package, in its folder and in the working directory."""
     top = module.partition(".")[0]
     try:
         spec = importlib.util.find_spec(top)

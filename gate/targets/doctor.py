@@ -99,8 +99,8 @@ def examine(query: ProbeRequest, module: str | None) -> Remarks:
 
 
 def sample(query: ProbeRequest, capabilities: Capabilities) -> Scenario:
-    """Return a scenario of four plain requests. Their prompts have one token, one block or several
-    blocks, and one request stops before max_tokens."""
+    """Return a scenario of four plain requests, with prompts of one token, one block or several
+    blocks. One of the requests stops before max_tokens."""
     scale = capabilities.scales[0]
     values = {**scales_of(query.system).scales[scale], **capabilities.fixed[scale]}
     config = full_config(query.system, query.revision, values)

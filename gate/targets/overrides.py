@@ -78,8 +78,8 @@ def _function(value: Any) -> Any:
 
 
 def _calls(expected: Signature, static: bool) -> Iterator[tuple[list[None], dict[str, None]]]:
-    """Yield arguments that a method with this signature accepts: first only those that it
-    requires, then all of them, by position and by keyword."""
+    """Yield calls that a method with this signature accepts: one with only the required arguments,
+    then some with all arguments, by position and by keyword."""
     parts = [*expected.parameters.values()][not static :]
     by_position = [part for part in parts if part.kind in BY_POSITION]
     by_keyword = [part for part in parts if part.kind is Parameter.KEYWORD_ONLY]

@@ -167,8 +167,8 @@ class Child:
     def _stacks(self) -> str:
         """Return the stack of a Python target that schedproof serves (`jsonl.serve`).
 
-        On a signal, such a target prints its stack and then, unless it hangs in a C function, the
-        calls that do not return. Return these calls if there are any. The signal ends any other
+        On a signal, such a target prints its stack. Unless it hangs in a C function, it then prints
+        the calls that do not return; if there are any, return these. The signal ends any other
         process, which would be killed a moment later anyway.
         """
         before = self._stderr.text()
@@ -291,7 +291,7 @@ class PipeTarget:
         return None if self._child is None else self._child.process_id
 
     def begin(self) -> None:
-        """Spawn the process now, so that it can load what it needs while other work is done."""
+        """Spawn the process now, so that it loads its modules while other work is done."""
         if self._child is None:
             self._child = self._spawn()
             self._has_started, self._is_fresh = False, True
@@ -387,8 +387,8 @@ class PipeTarget:
 
 @contextlib.contextmanager
 def forking(pipes: Sequence[PipeTarget]) -> Iterator[Path | None]:
-    """Start a server that can fork the processes of all these targets, and yield its socket, or
-    None if there is no such server."""
+    """Start a server that can fork the processes of all these targets, and yield the server's
+    socket. Yield None if no server can do this."""
     kinds = {(pipe.command, tuple(pipe.imports)) for pipe in pipes}
     if len(kinds) != 1 or not pipes[0].imports:
         yield None
@@ -398,8 +398,8 @@ def forking(pipes: Sequence[PipeTarget]) -> Iterator[Path | None]:
 
 
 def own_stack(stderr: str) -> str:
-    """Return what a process wrote to stderr. If this contains a stack, cut it off where the frames
-    that called the target begin."""
+    """Return what a process wrote to stderr. If this contains a stack, leave out the frames that
+    called the target, and everything after them."""
     stack = stderr.find("most recent call first")
     serving = stderr.find(SERVING, stack) if stack >= 0 else -1
     return stderr if serving < 0 else stderr[: stderr.rfind("\n", 0, serving) + 1]

@@ -1,4 +1,4 @@
-"""Find out which configurations a target accepts and which fields it shows, before judging it."""
+"""Before a target is judged, find out which configurations it accepts and which fields it shows."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

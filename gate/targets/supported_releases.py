@@ -26,7 +26,7 @@ class Package:
         versions: maps each supported version, oldest first, to the version of `runs_on` that it
             needs, or to itself if the package runs on no other.
         revision_of: a function that returns the revision of the model to compare a version with.
-        since: versions later than this one are accepted as well, although they are untested.
+        since: later versions than this one are accepted as well, untested.
         settings: prefixes of environment variables with the user's own settings, which are not
             passed to the process.
         cache_variable: the environment variable for the folder of the package's own cache.
@@ -57,7 +57,7 @@ class Package:
 
 
 class Layer(NamedTuple):
-    """One of the packages that make up a release, in one version."""
+    """A package that is part of a release, and its version."""
 
     package: Package
     version: str

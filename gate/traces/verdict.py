@@ -65,9 +65,9 @@ class JudgedRevision:
         self.others |= started[:2] != self.started[:2]
 
     def note(self, rule: str, place: First) -> None:
-        """Record that a rule was broken at a place, and keep the more informative of this place and
-        an earlier one. A failure of the scheduler tells more than one of the adapter, and a first
-        failure more than a consequence."""
+        """Record that a rule was broken at this place. Of several places, keep the one that tells
+        most: a failure of the scheduler rather than of the adapter, and a first failure rather than
+        a consequence."""
         known = self.first.get(rule)
         if known is None or _says_little(known) > _says_little(place):
             self.first[rule] = place

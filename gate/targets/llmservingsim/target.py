@@ -7,8 +7,8 @@ the pool from the memory of the accelerator. There are two generations of the co
 - Releases 1.0.0 and 1.1.0 have one queue of requests, and a radix tree as their prefix cache.
   LLMServingSim's page on continuous batching describes them. The pool is the memory that the
   model's weights leave free, and its blocks have no numbers. Requests that the scheduler evicts
-  move to the host, which has room for all of them. They keep their computed tokens, so they do not
-  count as preempted.
+  move to the host, which has room for all of them. They do not count as preempted, because they
+  keep their computed tokens.
 
 With several pipeline stages (`pp_size`), batches stay in flight. In a step in which the scheduler
 builds no batch, the oldest batch in flight completes.
@@ -138,8 +138,8 @@ class Engine:
         )
 
     def check_room(self, tokens: int) -> None:
-        """Refuse a request of this many tokens if it does not fit the large pool that stands for an
-        unbounded one."""
+        """Refuse a request of this many tokens if the large pool that stands for an unbounded one
+        has no room for it."""
 
     def schedule(self) -> Any:
         if self.loop is not None:

@@ -161,9 +161,9 @@ class Engine:
     def version(self) -> str:
         """The version of the checkout.
 
-        Three states of the code call themselves 0.2.0: the one that nano-vLLM's document describes,
-        the newest one, and one in between that cuts prompts into chunks but publishes no blocks.
-        The returned version tells these apart.
+        Three states of the code call themselves 0.2.0: the state that nano-vLLM's document
+        describes, the newest state, and a state in between, which cuts prompts into chunks but
+        publishes no blocks. The returned version tells them apart.
         """
         named = version()
         if hasattr(self.scheduler.block_manager, "hash_blocks"):

@@ -28,12 +28,12 @@ def released_class(scheduler: Any) -> type:
 
 
 def sleeps(scheduler: Any, released: Any) -> bool:
-    """Return whether the engine core would sleep if no decision were in flight. It then sleeps
-    until a request arrives, and does not learn which loads and sends the worker has finished.
+    """Return whether the engine core would sleep if no decision were in flight. An engine core that
+    sleeps waits for a request, and does not learn which loads and sends the worker has finished.
 
     Earlier releases say that they have no requests even while blocks are being sent. This is not
-    modelled, so return False for these releases. `released` is the `released_class`, because the
-    method of a user's class may do nothing but call the release's method.
+    modelled, so return False for these releases. They are recognized by a method of the
+    `released_class`: the method of a user's class may only call it.
     """
     knows_of_sends = "connector" in released.has_finished_requests.__code__.co_names
     return knows_of_sends and not scheduler.has_requests()

@@ -66,8 +66,8 @@ class Matcher:
         self.tokens = []
 
     def fitting(self, place: int, drafts: int) -> int:
-        """Return how many of the drafts that follow the first `place` tokens of the output fit the
-        grammar."""
+        """Return how many of `drafts` drafts fit the grammar. The drafts follow the first `place`
+        tokens of the output."""
         fit = drafts
         if self._drafts:
             fit = min(drafts, self._drafts[place % len(self._drafts)])
@@ -260,8 +260,8 @@ def ask_for(taken: Any) -> None:
 
 
 class Backend:
-    """Stands in for the library that compiles grammars. Its masks have room for the numbers of a
-    `Matcher`."""
+    """Stands in for the library that compiles grammars. Each of its masks consists of the two
+    numbers that a `Matcher` writes."""
 
     def allocate_token_bitmask(self, rows: int) -> Any:
         torch: Any = importlib.import_module("torch")

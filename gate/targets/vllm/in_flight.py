@@ -42,8 +42,8 @@ def depth(config: Mapping[str, Any]) -> int:
 class Flight(NamedTuple):
     """A decision that is being computed.
 
-    For each request that gets tokens, `first` contains the position of the first new token in the
-    output, and `drafts` the number of drafts that are computed before this token.
+    `first` and `drafts` have an entry for each request that gets tokens: the position of the first
+    new token in the output, and the number of drafts that are computed before this token.
     """
 
     decision: Any

@@ -156,8 +156,8 @@ def look_before(engine: SchedulerView) -> dict[str, int]:
 
 
 def look_at(engine: SchedulerView, before: dict[str, int], decision: Any) -> Decided:
-    """Return the visible parts of a decision that has not completed yet, and record the prefix hits
-    of admitted requests.
+    """Return the visible parts of a decision that has not completed yet. Record the prefix hits of
+    admitted requests.
 
     `before` is the result of calling `look_before` before the decision.
     """
@@ -251,6 +251,6 @@ def observe(
 
 
 def non_empty(amounts: dict[str, int]) -> dict[str, int]:
-    """Return the amounts above 0. With the known bug V15, a release takes back more tokens than it
-    has computed, so its count falls below 0."""
+    """Return the amounts above 0. In a release with the known bug V15, the count of computed tokens
+    can fall below 0."""
     return {name: amount for name, amount in amounts.items() if amount > 0}

@@ -52,8 +52,8 @@ WITHOUT_OPTION = {
 
 @dataclass(frozen=True)
 class Release:
-    """An imported release: its version, its options, the class that the target runs, and the
-    methods of the release that this class overrides."""
+    """An imported release: its version, its options, and the class that the target runs.
+    `overrides` lists the release's methods that this class overrides."""
 
     version: str
     options: frozenset[str]

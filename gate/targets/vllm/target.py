@@ -227,8 +227,8 @@ class VllmEngine(SchedulerView):
         return {"invalid_block_ids": lost}
 
     def _lost_blocks(self, failed: Mapping[str, int]) -> set[int]:
-        """Return the blocks after the first `failed[name]` tokens of each request, which are those
-        that were loaded correctly."""
+        """Return the blocks of each request except those of its first `failed[name]` tokens, which
+        were loaded correctly."""
         held, size = self.blocks() if failed else {}, self.config["block_size"]
         return {
             block for name, right in failed.items() for block in held.get(name, ())[right // size :]
@@ -271,8 +271,7 @@ def plenty_of_blocks(config: Mapping[str, Any]) -> int:
     """Return the size, in blocks, of an effectively unbounded pool.
 
     The pool has room for a full batch of the longest requests, and for the cached contents of some
-    more requests or of a thousand short ones. To this, the watermark is added, which is a fraction
-    of the pool.
+    more requests or of a thousand short ones. The watermark, a fraction of the pool, is added.
     """
     longest = sum(blocks_for(config["max_model_len"], size) for _, _, size in groups.kinds(config))
     needed = max((config["max_num_seqs"] + SPARE_REQUESTS) * longest, ROOMY)
@@ -290,8 +289,9 @@ def plenty_of_blocks(config: Mapping[str, Any]) -> int:
 def _scheduler(
     chosen: Any, vllm_config: Any, specs: list[Any], usable_blocks: int, retained: int | None
 ) -> tuple[Any, int]:
-    """Return a scheduler with its own pool and one KV cache group for each of `specs`, and the
-    number of tokens that one hash covers. This takes 1 ms, plus 1 ms for each 1,000 blocks."""
+    """Return a scheduler, and the number of tokens that one hash covers. The scheduler has its own
+    pool, and one KV cache group for each of `specs`. This takes 1 ms, plus 1 ms for each 1,000
+    blocks."""
     interface = importlib.import_module("vllm.v1.kv_cache_interface")
     structured = importlib.import_module("vllm.v1.structured_output")
     num_blocks = usable_blocks + NULL_BLOCK

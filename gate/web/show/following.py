@@ -318,8 +318,8 @@ class Follower:
         return "preempted" if request.preemptions else "waiting"
 
     def _note(self, number: int, step: Step, request: RequestHistory, state: str) -> None:
-        """Record the numbers of one request. The first ones are the parts of its row, from left to
-        right:
+        """Record the numbers of one request. The first numbers are the lengths of the parts of the
+        request's row, from left to right:
 
         `left` padding, `cached` (found in the prefix cache), `prompt` and `generated` (computed
         before), `now` (computed in this step), `rest` (still to be computed), `right` (padding up

@@ -114,8 +114,8 @@ def _cause(run: RecordedRun, ids: Mapping[str, int]) -> list[int] | None:
 
 
 def _uncomputed_hit(run: RecordedRun, ids: Mapping[str, int]) -> list[int] | None:
-    """Return the request whose prefix hit includes tokens that no request had computed, with the
-    first of these tokens and the end of their range."""
+    """Return the request whose prefix hit includes tokens that no request had computed, and the
+    range of these tokens (first, and one past the last)."""
     bar = next(iter(run.cause.bars), None) if run.cause is not None else None
     if bar is None or bar.request not in ids or bar.parts[0].kind not in ("cached", "never"):
         return None
