@@ -170,7 +170,7 @@ class _Reading:
             return request
         operation = request["op"]
         if self._promised is None and operation not in ("start", "stop"):
-            raise self._error(f'$.op: "{operation}" before a start that the target accepted')
+            raise self._error(f'$.op: "{operation}" before the target accepted a start')
         line = self._line()
         if line is None:
             why = "the record ends there, or the target died or hung during this operation"
@@ -378,7 +378,7 @@ class _Reading:
             if kept > len(before):
                 place = f"$.{CHANGES}.{ascii(name)[1:-1]:.60}[0]"
                 raise self._error(
-                    f"{place}: {kept}; valid: 0 to {len(before)}, the number it had before"
+                    f"{place}: {kept}; valid: 0 to {len(before)}, its blocks before the step"
                 )
             tables[name] = before[:kept] + new
         return tables

@@ -320,7 +320,7 @@ def _report_worst(search: VolumeSearch, objective: Objective, known: Known) -> i
     code = _replay_run(search, list(known.arrivals), most=volume)
     if known.exact and code == FOUND:
         beyond = known.reached - setting.limit
-        search.say(f"worst of {setting.requests} requests: {beyond} tokens too many")
+        search.say(f"worst of {setting.requests} requests: {beyond} tokens over the limit")
     return code
 
 

@@ -333,11 +333,11 @@ def config_of(scheduler: Any) -> dict[str, Any]:
     known = [type(m).__name__ == MANAGER and m.block_size == block_size for m in managers]
     if known != [True]:
         kinds = ", ".join(f"{type(m).__name__} ({m.block_size})" for m in managers)
-        raise RecordEnds(f"blocks are kept by {kinds}, and not by one {MANAGER} ({block_size})")
+        raise RecordEnds(f"blocks are kept by {kinds} and not by a single {MANAGER} ({block_size})")
     stages = vllm_config.parallel_config.pipeline_parallel_size
     drafts = getattr(scheduler, "num_spec_tokens", 0)
     if drafts and getattr(options, "async_scheduling", False):
-        raise RecordEnds("if steps are decided ahead, it is not known yet which drafts are correct")
+        raise RecordEnds("steps are decided ahead, so it is not known yet which drafts are correct")
     usual = {
         "async_scheduling": (bool(getattr(options, "async_scheduling", False)), False),
         "pipeline_parallel_size": (stages, 1),
