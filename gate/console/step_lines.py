@@ -18,7 +18,7 @@ class News(NamedTuple):
     Attributes:
         tkv: the previous and the new tkv in tokens, if it changed; the previous one is None if
             unknown.
-        jumps: whether the tkv changed in any other way than by 1.
+        jumps: whether the tkv did not grow by exactly 1.
         borders: requests whose only token in this step is the first of a block.
         volume: batch × tkv of a decode step in tokens; None if no limit applies to it.
         fields: the other fields that changed, with their values.

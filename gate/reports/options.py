@@ -207,8 +207,8 @@ def reporters(
     printer: type[Terminal] = Terminal,
     page: Report | None = None,
 ) -> Iterator[FanOutReporter]:
-    """Open the requested reporters, that of the console last: if nobody reads the output, printing
-    fails, and by then the files must be written."""
+    """Open the requested reporters. The console's comes last: printing fails if nobody reads the
+    output, and the files should be written all the same."""
     with ExitStack() as open_reports:
         chosen: list[Report] = []
         if options.ndjson is not None:

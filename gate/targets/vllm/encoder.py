@@ -22,8 +22,8 @@ def check(config: Mapping[str, Any]) -> None:
 
 
 def check_derived(release: Any, config: Mapping[str, Any], vllm_config: Any) -> None:
-    """Refuse a budget or a cache size that vLLM, which has no option for either, would not derive
-    for any model."""
+    """Refuse a budget or a cache size that vLLM would not derive for any model, because vLLM has no
+    option for either of them."""
     if not config.get(BUDGET):
         return
     module = importlib.import_module("vllm.v1.core.encoder_cache_manager")

@@ -404,9 +404,9 @@ class Follower:
     def _decode_events(
         self, number: int, name: str, lines: Mapping[str, Line], tokens: int
     ) -> list[Happening]:
-        """Return the events of a request that decodes: it begins a block, or its tkv jumps.
+        """Return the events of a decoding request: that it begins a block, and that its tkv jumps.
 
-        The tkv jumps if it has changed in any other way than by 1 since the request last decoded.
+        The tkv jumps if it did not grow by exactly 1 since the request last decoded.
         """
         changes = []
         tkv = lines["tkv"].at(number)
