@@ -383,7 +383,7 @@ def _install_torch(workshop: _Workshop, python: Path) -> None:
 
 
 def complaint(output: str) -> str:
-    """Find the reason in the output of a failed child process (usually pip), and return that line."""
+    """Return the line of a failed process (usually pip) that gives the reason of the failure."""
     missing = re.search(r"satisfies the requirement (\S+) \(from versions: (.*)\)", output)
     if missing and "require a different python version" in output:
         return f"{missing[1]} does not support this Python ({platform.python_version()})"
