@@ -60,8 +60,8 @@ class _Console(Console):
         super().print(*objects, markup=markup, **options)
 
     def _wrap(self, text: Text) -> Text:
-        """Wrap the text. If it starts with a label such as "rule:", align further lines with the
-        text after the label."""
+        """Wrap the text. After a label at its beginning, such as "rule:", align further lines with
+        the text behind the label."""
         if text.cell_len <= self.width or "\n" in text.plain:
             return text
         label = LABEL.match(text.plain)

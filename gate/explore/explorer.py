@@ -330,7 +330,6 @@ HARMLESS = {
 
 
 def save_checkpoint(folder: Path, run: Exploration) -> None:
-    """Save an exploration to its file in `folder`."""
     path = _path(folder, run.options, run.rules)
     with name_file_in_errors(path):
         folder.mkdir(parents=True, exist_ok=True)

@@ -108,7 +108,7 @@ def judge(gate: GateContext, finish: Finish = no_fields) -> verdict.Verdict:
 
 
 def _run(gate: GateContext, capabilities: Capabilities) -> None:
-    """Run steps 2 to 5. If the target hangs, stop running it."""
+    """Run steps 2 to 5 of `judge`. Once the target hangs, skip the rest."""
     replay_deviations(gate)
     replay_crashes(gate, [config for config, _ in capabilities.crashes.values()])
     if not gate.results.hung:

@@ -63,7 +63,6 @@ def serve_forks() -> None:
 
 
 def _reap() -> None:
-    """Reap the forks that have ended."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

@@ -40,8 +40,8 @@ def blocks_of(block: int | None) -> str:
 
 
 def _sizes(block: int | None, lemmas: Sequence[Discharged]) -> str:
-    """Say for which block sizes the lemmas hold. Lemmas that run code always use a single block
-    size."""
+    """Return words that say for which block sizes the lemmas hold. Lemmas that run code always use
+    a single size."""
     if block is None and any(lemma.code for lemma in lemmas):
         return " (arithmetic for blocks of any size, code for blocks of one size)"
     return f" for {blocks_of(block)}"

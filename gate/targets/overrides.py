@@ -72,7 +72,7 @@ def _override(name: str, mine: tuple[type, ...], theirs: tuple[type, ...]) -> Ov
 
 
 def _function(value: Any) -> Any:
-    """Return the function behind a class attribute, or None if the attribute is not a method."""
+    """Return the function of a class attribute, or None if the attribute is not a method."""
     value = getattr(value, "__func__", value)
     return value if inspect.isfunction(value) else None
 

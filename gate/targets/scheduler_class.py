@@ -34,7 +34,6 @@ def load_early(load: Callable[[], object]) -> None:
 
 
 def is_chosen() -> bool:
-    """Return whether the user named a class."""
     return VARIABLE in os.environ
 
 

@@ -165,7 +165,7 @@ class TraceJudge:
         return self.judged[system, revision]
 
     def _crash_at_start(self, line: int, system: str, revision: str, message: str) -> None:
-        """Count a run without steps, which breaks the rule that no operation crashes."""
+        """Count a run without steps that breaks the rule that no operation crashes."""
         judged = self._judged(system, revision)
         self.runs += 1
         judged.runs += 1

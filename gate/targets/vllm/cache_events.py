@@ -98,12 +98,11 @@ class Published:
         return shown
 
     def _name_of(self, key: Any) -> str:
-        """Return the name of a block, given its key in the prefix cache."""
         published = self._utils.maybe_convert_block_hash(self._utils.get_block_hash(key))
         return self._name(published, self._utils.get_group_id(key))
 
     def _name(self, published: Any, group: int | None) -> str:
-        """Return the name of a block, given its published hash. Early releases do not publish the
+        """Return the name of a block by its published hash. Early releases do not publish the
         group."""
         number = published if isinstance(published, int) else int.from_bytes(published, "big")
         return f"{number:x} {group}" if self._name_groups else f"{number:x}"
