@@ -15,11 +15,11 @@ A run does not show its cause, so these rules are heuristics. Two findings are o
   and that one of these is optional.
 
 An optional feature is off unless a configuration or a request turns it on, such as sessions or a
-connector. If only one of two findings needs some optional feature, they are separate faults. The
-exceptions are the first three cases above, and two findings that break the same rule and enter the
-same lines of the class. Two failures of one rule are also separate if different rules were broken
-before them. A finding that was not shrunk joins at most one fault. If its run lacks an optional
-feature that a fault needs, it does not join that fault.
+connector. If only one of two findings needs some optional feature, they are separate faults. This
+does not apply in the first three cases above, nor if both break the same rule and enter the same
+lines of the class. Two failures of one rule are also separate if different rules were broken before
+them. A finding that was not shrunk joins at most one fault. If its run lacks an optional feature
+that a fault needs, it does not join that fault.
 
 A fault B may still be the consequence of a fault A. The report says so if the run of B's first
 finding breaks a rule of A in an earlier step, and has every optional feature that A needs. If a

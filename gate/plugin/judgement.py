@@ -101,8 +101,8 @@ def _read(root: Path, given: Mapping[str, str]) -> Setting:
 
 
 def _add_project_options(root: Path, given: Mapping[str, str]) -> Mapping[str, str]:
-    """Fill in options from `[tool.schedproof]`, except the profile: tests run more often than a
-    gate."""
+    """Fill in options from `[tool.schedproof]`. Leave out the profile, because tests run more often
+    than gates."""
     given = {**given, "extra_rules": ""}  # pytest has no option for it
     project = read_project(root).given
     if project.get("target", given["target"]) != given["target"]:

@@ -42,7 +42,7 @@ def check_groups(release: Any, config: Mapping[str, Any], chosen: Any, without: 
 
 
 def events_config() -> Any:
-    """Return vLLM's option. The publisher is replaced by `Published`."""
+    """Return vLLM's option that turns the events on. `Published` replaces their publisher."""
     options = {"enable_kv_cache_events": True, "publisher": "null"}
     return importlib.import_module("vllm.config.kv_events").KVEventsConfig(**options)
 

@@ -416,8 +416,8 @@ class Contents:
         return segments
 
     def check_hit(self, request: Any, tokens: int) -> None:
-        """Raise SameTokens if several requests generated the cached tokens that a starting
-        request found: it is then unknown whose blocks they are."""
+        """Raise SameTokens if a starting request found cached tokens that several requests
+        generated, because it is not known whose blocks these are."""
         hashes = list(request.block_hashes)[: tokens // self._block_size]
         if not self._twice.isdisjoint(hashes):
             raise SameTokens(f"{request.request_id} found tokens that two other requests share")
