@@ -1,8 +1,8 @@
 """Judge the scheduler of this checkout of vLLM: copy this file into its `tests/v1/core`.
 
-The test fails if the checkout breaks a rule that its base keeps: by default `origin/main`, or the
-revision in $SCHEDPROOF_BASE. It is skipped if the search does not end in time. Each failure is then
-written beside this file as a test in vLLM's own style, which needs no schedproof.
+The test fails if the checkout breaks a rule that its base keeps. The base is `origin/main`, or the
+revision in $SCHEDPROOF_BASE. Each failure is then written beside this file as a test in vLLM's own
+style, which needs no schedproof. The test is skipped if the search does not end in time.
 """
 
 import os

@@ -1,6 +1,6 @@
 """The items of a campaign: independent pieces of work.
 
-An item contains everything that determines its result, so it can run on any machine, any number of
+An item contains everything that determines its result, so any machine can run it, any number of
 times. Its id is a digest of its content. The plan yields the items in a fixed order: a round of all
 systems, scales and configurations, then the next round with other seeds.
 """
@@ -14,7 +14,7 @@ import msgspec
 
 from ...model.scenario import Scenario
 
-# The number of runs in an item, which take one or two seconds.
+# The number of runs in an item; together they take one or two seconds.
 EXAMPLES = {"small": 60, "short": 60, "tight": 30}
 # Later items have up to ten times as many runs. Otherwise a long campaign on many cores would
 # consist of many small messages.
@@ -29,8 +29,8 @@ class _Row(
 
 
 class Kind(_Row, frozen=True, kw_only=True):
-    """A kind of search. `fixed` gives the configuration keys that never vary and their values;
-    `avoid` lists the kinds of configuration that the target refuses."""
+    """A kind of search. `fixed` maps each configuration key that never varies to its value; `avoid`
+    lists the kinds of configuration that the target refuses."""
 
     system: str
     revision: str
@@ -51,8 +51,8 @@ class Settings(_Row, frozen=True, kw_only=True):
 
 
 class Failure(_Row, frozen=True, kw_only=True):
-    """A broken rule, with an unshrunk run that breaks it. `by_adapter` tells whether only the
-    adapter can be to blame."""
+    """A broken rule, with an unshrunk run that breaks it. `by_adapter` is set if only the adapter
+    can be to blame."""
 
     rule: str
     shape: str

@@ -49,7 +49,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """A finished item. Unlike the other fields, `result` must not depend on the worker."""
+    """A finished item. `result` must not depend on the worker; the other fields may."""
 
     item: Item
     result: Result
@@ -98,8 +98,8 @@ class Ledger:
         return _shape_of(failure) not in self._smallest
 
     def failures_to_shrink(self) -> dict[str, Shrinking]:
-        """Return the failures that still have to be shrunk, by item id. There is at most one per
-        revision and shape of failure: the smallest."""
+        """Return the failures that still have to be shrunk, by item id. If several failures of a
+        revision have the same shape, return only the smallest."""
         questions = [question for _, (_, question) in sorted(self._smallest.items())]
         return {digest_of(question): question for question in questions}
 

@@ -67,9 +67,9 @@ def _print_exercised(console: Console, ledger: Ledger) -> int:
 
 
 def _findings(console: Console, ledger: Ledger, out: Path) -> tuple[int, int]:
-    """Print the findings and write them to files. Return the number of broken rules, and the
-    number of findings that show nothing about the scheduler: a replay did not confirm them, or only
-    the adapter can be to blame."""
+    """Print the findings and write them to files. Return the number of broken rules, and the number
+    of findings that show nothing about the scheduler, because a replay did not confirm them or
+    because only the adapter can be to blame."""
     broken = doubtful = 0
     for name, question in ledger.failures_to_shrink().items():
         failure = question.failure

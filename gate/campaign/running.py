@@ -1,8 +1,7 @@
 """Run a campaign: hand out the planned items and record their results.
 
-An item is either a Hypothesis search or the shrinking of a failure. Both are limited by counts and
-not by time. Therefore, if the target is deterministic, an item gives the same result on every
-machine.
+An item is either a Hypothesis search or the shrinking of a failure. Counts limit both, not time, so
+an item gives the same result on every machine, provided that the target is deterministic.
 """
 
 import atexit
@@ -33,7 +32,7 @@ from ..targets.target_spec import blame, parse_target
 from .items import Failure, Item, Result, Sample, Shrinking, digest_of, plan
 from .ledger import Done, Ledger
 
-KNOWN = "known"  # the id that replaces that of a known failure; no rule has it
+KNOWN = "known"  # stands for the rule of a known failure; no rule has this id
 ATTEMPTS = 400  # replays; with a time limit, different machines would find different scenarios
 SLOW_ATTEMPTS = 60  # replays on a target other than the model, which takes a hundred times longer
 ONE_AT_A_TIME = threading.Lock()  # the engines must not run in several threads of a Dask worker
@@ -151,7 +150,7 @@ def failure_of(scenario: Scenario, broken: Broken, target: str) -> Failure:
 
 def _shrink(item: Shrinking) -> Result:
     """Replay a failure, shrink it, and replay the result. If the failure does not occur when all
-    rules judge the run, repeat this with only the failure's own rule."""
+    rules judge the run, try again with the failure's own rule alone."""
     failure, target = item.failure, target_of(item.target)
     scenario = failure.scenario
     rules: Sequence[Rule] = rules_of(

@@ -25,7 +25,7 @@ DEFAULT_LEDGER = Path("schedproof-out") / "campaign.jsonl"
 
 def command(
     budget: Annotated[
-        str | None, typer.Option(help="for how long to start new items: 2h, 30m, 1h30m")
+        str | None, typer.Option(help="time after which no new item starts: 2h, 30m, 1h30m")
     ] = None,
     items: Annotated[
         int | None, typer.Option(help="total number of items in the campaign, at least 1")

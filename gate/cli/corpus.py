@@ -274,8 +274,8 @@ def verify(
     path: CheckoutPath = None,
     extra_rules: ExtraRulesOption = None,
 ) -> None:
-    """Check every file: it can be read, its name matches its content, its rule exists, and its
-    run ends as the file expects."""
+    """Check that every file can be read, has the name that its content determines and a rule that
+    exists, and that its run ends as the file expects."""
     use_rules(extra_rules)
     spec = parse_target(target, path)
     console = output.make_console()

@@ -49,7 +49,7 @@ def command(
     ] = None,
     step_ms: Annotated[
         float,
-        typer.Option("--step-ms", help="milliseconds per step; converts arrival times to steps"),
+        typer.Option("--step-ms", help="milliseconds per step, to convert arrival times to steps"),
     ] = 20.0,
     first: Annotated[int, typer.Option("--from", help="first row to take, counted from 1")] = 1,
     requests: Annotated[int, typer.Option(help="largest number of rows to take, at least 1")] = 100,

@@ -141,7 +141,7 @@ def project_note(systems: Collection[str]) -> str:
 
 def project_settings(system: str) -> str:
     """Return a name for the changes that the project file makes to the gates of this system, or ""
-    if it makes none. If there are deviations, the name contains the date, because an entry may
+    if there are none. If there are deviations, the name contains the date, because an entry may
     expire."""
     if not project_note([system]):
         return ""
@@ -239,7 +239,7 @@ CompareWithOption = Annotated[
     str | None,
     typer.Option(
         "--compare-with",
-        help="compare each step with the model of this revision; none switches the comparison off "
+        help="compare each step with the model of this revision; `none` turns this off "
         "(default: the model of --revision, if rule ALL-R07 applies to it)",
     ),
 ]

@@ -79,7 +79,7 @@ def command(
         str | None,
         typer.Option(
             "--base",
-            help="show the step in which TARGET and this target differ, and judge no rule; the "
+            help="show where TARGET and this target first differ, without judging a rule; the "
             "base is another target, or another revision of the checkout's repository",
         ),
     ] = None,
@@ -114,7 +114,7 @@ def command(
             **{"--quiet": quiet, "--fold": fold},
         }
         for name in (name for name, value in unused.items() if value):
-            why = "replay compares the two targets, and judges and records nothing"
+            why = "replay compares the two targets; it judges no rule and records nothing"
             raise InputError(name, f"cannot be used with a base: {why}; omit {name}, or the base")
         limits = step_limit, memory_limit
         raise typer.Exit(_beside(console, read, (spec, beside_it), limits, offline))

@@ -22,7 +22,7 @@ def command(
     engine: Annotated[
         str,
         typer.Option(
-            help="z3: decides a question about the rule; hypothesis: tries random runs of any "
+            help="z3: decides a question about the rule; hypothesis: tries random runs, for any "
             "checked rule; explore: tries every run of small scopes; vectorized: thousands of runs "
             "at once, for SPY-R07 and SPY-R35; all: z3, hypothesis and explore"
         ),

@@ -52,10 +52,7 @@ def command(
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option(
-            help="model, MODULE:FACTORY, 'cmd:COMMAND LINE' or a release (vllm==0.28.0), for a "
-            "scenario  [default: model]"
-        ),
+        typer.Option(help="for a scenario: the target, named as for gate  [default: model]"),
     ] = None,
     rule: options.RuleOption = None,
     exclude: options.ExcludeOption = None,

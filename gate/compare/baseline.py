@@ -200,7 +200,7 @@ def _read(path: Path, number: int, line: bytes, kind: type[Line]) -> Line:
     return decode_json(line, f"{path}: line {number}", kind)
 
 
-# Recorded as the last answer of a run that breaks them.
+# A run that breaks one of these rules ends with a recorded answer that says so.
 FAILS = frozenset({NEVER_CRASHES, NEVER_HANGS})
 
 
@@ -241,7 +241,7 @@ def record(console: Console, recording: Recording, seed: int, file: Path) -> int
         ):
             for scenario in scenarios:
                 recorder = Recorder(recording.target)
-                # A refusal is an answer too, and has been recorded.
+                # The refusal has been recorded as the answer.
                 with contextlib.suppress(ConfigRefused, InputError):
                     steps += replay(recorder, scenario, ()).steps
                 if recorder.answers:

@@ -32,7 +32,7 @@ from ..reports.terminal import Terminal, print_coverage
 from ..targets.target_spec import TargetSpec, replay_options
 from .keeping import keep_differences
 
-MOST = 12  # at most this many kinds of different decisions are shrunk and written to files
+MOST = 12  # at most this many kinds of difference are shrunk and written to files
 SHOWN = 5  # at most this many are printed if the change breaks no rule
 BESIDE_FAULTS = 2  # at most this many are printed if the change breaks a rule
 WHOLE = 2  # with more faults than this, their scenarios and `show` commands are not printed
@@ -88,8 +88,8 @@ def _decisions(gate: GateContext) -> list[Change]:
 def _repaired_rules(gate: GateContext) -> list[Change]:
     """Return the rules that only the base breaks.
 
-    A change may avoid one or two failures by chance, so the base must break such a rule in several
-    runs. A rule that the change breaks in other runs does not count.
+    A rule counts as repaired only if the change breaks it in no run and the base breaks it in
+    several, because a change may avoid one or two failures by chance.
     """
     assert gate.base is not None
     base, options = gate.base, gate.options
@@ -188,8 +188,8 @@ class ChangeReporter(Terminal):
 
 
 def causes_of(faults: Sequence[Fault]) -> dict[int, Fault]:
-    """Map each fault that may be a consequence, by number, to its first cause. Follow the possible
-    causes from fault to fault until a fault has no cause itself."""
+    """Return the first cause of each fault that may be a consequence, by the fault's number. The
+    first cause is the end of the chain of possible causes: a fault that has no cause itself."""
     by_number = {fault.number: fault for fault in faults}
     causes = {}
     for fault in faults:

@@ -1,6 +1,4 @@
-"""Keep a difference between two targets: shrink it, confirm it by a replay, and write it to a
-file.
-"""
+"""Keep a difference between two targets: shrink its scenario, replay it, and write it to a file."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -90,7 +88,7 @@ def exit_code(differences: int, steps: int, complete: bool) -> int:
     return CONFORMS if complete and steps else INCONCLUSIVE
 
 
-# How many steps the shrinking of a long scenario may take on each target.
+# The steps that may be spent on each target to shrink a long scenario.
 SHRINK_STEPS = 20_000
 
 

@@ -84,8 +84,7 @@ def setting_of_baseline(spec: TargetSpec, system: str, revision: str) -> Setting
 
 
 def translation_line(name: str, setting: Setting, system: str, revision: str) -> str:
-    """Describe, in one line, how a configuration is translated for a target that belongs to another
-    system."""
+    """Return a line that says how the configuration is translated for another system."""
     usual = full_config(setting.system, setting.revision, {}) | dict(setting.fixed)
     given = translated(usual, setting.system, setting.revision, system, revision)
     common = usual.keys() & given.keys()

@@ -7,8 +7,8 @@ BEGINS, ENDS = 400, 400
 
 
 def shortened(line: str) -> str:
-    """Shorten a long message in the middle, and say how much is missing. Keep both ends, because
-    the problem is stated either before or after a long value."""
+    """Shorten a long message: leave out its middle and give its original length. Keep both ends,
+    because a message states its problem before or after a long value."""
     if len(line) <= BEGINS + ENDS:
         return line
     return f"{line[:BEGINS]} … ({len(line):,} characters) … {line[-ENDS:]}"

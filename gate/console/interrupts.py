@@ -86,7 +86,7 @@ def keep_results() -> None:
     """Switch the time limit off, because all runs have ended and the command only has to report its
     results.
 
-    Without a time limit, do nothing: the timer may belong to a caller.
+    Without a time limit, leave the timer alone, because it may belong to a caller.
     """
     if _limit is not None:
         signal.setitimer(signal.ITIMER_REAL, 0)

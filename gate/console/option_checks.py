@@ -83,9 +83,9 @@ def check_no_entry(name: str, file: Path, corpus: Path | None) -> None:
 
 
 def check_own(name: str, file: Path, kind: str, mark: bytes) -> None:
-    """Raise InputError if `file`, the default of the option `name`, exists and is not a `kind` that
-    schedproof wrote, since the user did not ask to overwrite that file. Files that schedproof
-    wrote contain `mark` near their beginning."""
+    """Raise InputError if `file` exists and schedproof did not write it. Call this for the default
+    of the option `name`, because the user did not ask to overwrite that file. `kind` says what
+    schedproof writes there, such as "page"; all such files contain `mark` near their beginning."""
     if not file.is_file():
         return
     try:

@@ -60,8 +60,8 @@ class _Console(Console):
         super().print(*objects, markup=markup, **options)
 
     def _wrap(self, text: Text) -> Text:
-        """Wrap the text. If it starts with a label such as "rule:", align further lines with the
-        text after the label."""
+        """Wrap the text. After a label at its beginning, such as "rule:", align further lines with
+        the text behind the label."""
         if text.cell_len <= self.width or "\n" in text.plain:
             return text
         label = LABEL.match(text.plain)
@@ -73,8 +73,7 @@ class _Console(Console):
         return first + Text("\n" + " " * indent).join(lines)
 
     def status(self, *args: Any, **options: Any) -> Status:
-        """Return a spinner, which shows nothing if FORCE_COLOR asks for colours in a file or
-        pipe."""
+        """Return a spinner. It shows nothing if FORCE_COLOR asks for colours in a file or pipe."""
         is_shown = self._force_terminal or not self.is_terminal or self.file.isatty()
         console = self if is_shown else Console(file=io.StringIO())
         return Status(*args, **options, console=console)

@@ -1,4 +1,4 @@
-"""Print one line per step, with what changed in it. Colours only repeat what the words say."""
+"""Print one line per step, with its changes. The colours add nothing to the words."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,8 +18,8 @@ class News(NamedTuple):
     Attributes:
         tkv: the previous and the new tkv in tokens, if it changed; the previous one is None if
             unknown.
-        jumps: whether the tkv did not simply grow by 1.
-        borders: requests that computed only one token in the step, the first of a block.
+        jumps: whether the tkv did not grow by exactly 1.
+        borders: requests whose only token in this step is the first of a block.
         volume: batch × tkv of a decode step in tokens; None if no limit applies to it.
         fields: the other fields that changed, with their values.
         stands_out: whether the step needs its own line because of an event, a jump or a border.
@@ -41,7 +41,7 @@ class News(NamedTuple):
 
     @property
     def turns(self) -> tuple[Any, ...]:
-        """The parts of the line that must be equal for steps to share a line."""
+        """The parts of the line that must be equal if steps are to share a line."""
         return self.step.kind, *self.step.scheduled.items(), self.over
 
 

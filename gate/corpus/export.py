@@ -163,9 +163,9 @@ class RepositoryTest:
         return (_arguments(_request(request)) for request in self._entry.scenario.requests)
 
     def table(self) -> Table:
-        """Return the steps of the model of the scenario's own revision. If that model breaks a
-        rule, return the steps of another revision's model that breaks none, up to the step in which
-        the first model breaks a rule.
+        """Return the steps of the model of the scenario's revision. If this model breaks a rule in
+        some step, take the steps up to that step from a model of another revision that breaks no
+        rule.
         """
         scenario = self._entry.scenario
         own = scenario.revision or revisions_of(scenario.system)[0]

@@ -107,7 +107,7 @@ def _scenarios(folder: Traversable, begin: str = "") -> dict[str, Scenario]:
 
 
 DEFAULT_FOLDER = Path("schedproof-corpus")
-# Names of scenarios that commands write although these are no entries, such as `diff-order-….json`.
+# File names of scenarios that commands write and that are no entries, such as `diff-order-….json`.
 COUNTEREXAMPLE = re.compile(r".+-[0-9a-f]{10}\.json")
 ABOUT_NO_RULE = re.compile(r"(?:diff-.+|repaired-.+|waste|flaky-[a-z]+)-[0-9a-f]{10}\.json")
 
@@ -153,15 +153,15 @@ class Entry(NamedTuple):
 
     @property
     def failure(self) -> tuple[str, str, str, str]:
-        """The system, revision, rule and shape, which together identify a failure. A witness has no
-        shape, so the file name that is derived from its content is used instead."""
+        """The system, revision, rule and shape, which together identify a failure. For a witness,
+        which has no shape, the file name takes its place."""
         scenario = self.scenario
         shape = self.shape or file_name(scenario, self.rule)
         return scenario.system, scenario.revision or "", self.rule, shape
 
     def can_replace(self, other: "Entry") -> bool:
-        """Return whether nothing is lost if this entry replaces another one: it was found on the
-        same target, has the same failure and the same expectation, and is no larger."""
+        """Return whether this entry may replace another one: it was found on the same target, has
+        the same failure and the same expectation, and is no larger."""
         return (
             self.failure == other.failure
             and self.origin.found_on.target == other.origin.found_on.target

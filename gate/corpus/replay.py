@@ -35,10 +35,9 @@ Status = Literal["as expected", "NOT AS EXPECTED", "not exercised", "inconclusiv
 class EntryVerdict(NamedTuple):
     """The result of a replay, compared with what the scenario expects.
 
-    `why` is set if the result is unexpected or inconclusive. A failure for which only the adapter
-    can be to blame makes the result inconclusive. `outcome` is None if the target did
-    not run the scenario. `refused` means that the target refuses the configuration or every
-    request.
+    `why` is set if the result is unexpected or inconclusive. If only the adapter can be to blame
+    for a failure, the result is inconclusive. `outcome` is None if the target did not run the
+    scenario. `refused` means that the target refuses the configuration or every request.
     """
 
     status: Status
@@ -64,7 +63,8 @@ def judge(
 
     If the scenario states no expectation, every rule must hold. On a target other than `found_on`,
     only `rule` must hold. If the scenario expects some rules to be broken, other rules may be
-    broken before them. `spec` describes the target: it decides who is to blame for a failure.
+    broken before them. `spec` is needed to tell whether only the adapter can be to blame for a
+    failure.
     """
     verdict = _compare(target, scenario, rule, rules, found_on)
     if verdict.status == "NOT AS EXPECTED" and (first := verdict.broken) is not None:
@@ -202,8 +202,8 @@ def rules_for(scenario: Scenario, ids: Sequence[str] = ()) -> list[Rule]:
 def failures_of_shape(
     target: Target, scenario: Scenario, rules: Sequence[Rule], own: str, last_step: int | None
 ) -> Sequence[Broken]:
-    """Replay a scenario. Return its failures if the first one has the shape `own`, or else an empty
-    list."""
+    """Replay a scenario. If its first failure has the shape `own`, return its failures, otherwise
+    an empty list."""
     try:
         broken = replay(target, scenario, rules, last_step=last_step).broken
     except (InputError, ConfigRefused):

@@ -239,9 +239,9 @@ def _work(
     budget: Budget,
     ends: float,
 ) -> None:
-    """Explore one part in a separate process. Stop only between two reports, when no state is
-    partly expanded."""
-    gc.set_threshold(100_000, 20, 50)  # states are kept, so garbage collection would find little
+    """Explore one part in a separate process. Stop only after a report, when every state is either
+    fully expanded or untouched."""
+    gc.set_threshold(100_000, 20, 50)  # all states stay in use, so there is little to collect
     began = reported = time.monotonic()
     try:
         run = load(budget.checkpoint, options, rules) if budget.checkpoint else None
@@ -313,7 +313,7 @@ def confirm(
     return broken
 
 
-# Layers without input or output. Unpickling their classes can do no harm.
+# These packages do no input or output, so unpickling their classes can do no harm.
 PURE = tuple(f"schedproof.{layer}." for layer in ("spec", "model", "properties", "solver"))
 # Functions that a saved run refers to: predicates of rules, and functions of the models' revisions.
 FUNCTIONS = re.compile(r"schedproof\.(properties\.(rules|\w+\.predicates)\.|model\.\w+\.\w+$)")
@@ -330,7 +330,6 @@ HARMLESS = {
 
 
 def save_checkpoint(folder: Path, run: Exploration) -> None:
-    """Save an exploration to its file in `folder`."""
     path = _path(folder, run.options, run.rules)
     with name_file_in_errors(path):
         folder.mkdir(parents=True, exist_ok=True)

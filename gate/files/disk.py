@@ -24,8 +24,8 @@ class FileError(ValueError):
     value."""
 
 
-MOST_LINKS = 40  # that lead to each other; the system follows no more
-READER_LIMIT = 5.0  # seconds in which somebody has to open a pipe
+MOST_LINKS = 40  # links that lead to each other; the system follows no more than this
+READER_LIMIT = 5.0  # seconds to wait until a process reads from a pipe
 MAX_TOML = 1024 * 1024  # bytes in a configuration file
 DEEPEST = 40  # levels of brackets; code that prints or compares values would fail on deeper nesting
 TOO_DEEP = f"nested deeper than {DEEPEST} levels"
@@ -120,8 +120,8 @@ def describe_error(path: str, error: msgspec.ValidationError, value: Any) -> str
 
 def check_unique(line: bytes, value: dict[str, Any]) -> None:
     """Raise ValueError if an object in `line` contains a key twice. `value` is the decoded line."""
-    # If a key occurs twice, the line has more colons than keys. A colon in a string has the same
-    # effect, so decode such a line again to find out.
+    # If a key occurs twice, the line has more colons than keys. But a string may contain a colon as
+    # well, so decode such a line again and look for repeated keys.
     count = len(value)
     for inner in value.values():
         if type(inner) is dict:
@@ -145,7 +145,7 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def text_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object as `unique_keys` does. Raise ValueError also if a text contains half of a
+    """Build a JSON object as `unique_keys` does. Also raise ValueError if a text contains half of a
     surrogate pair."""
     read = unique_keys(pairs)
     for text in (*read, *_texts([*read.values()])):
@@ -181,12 +181,11 @@ def is_descriptor(path: Path) -> bool:
 
 @contextmanager
 def write_atomically(path: Path) -> Iterator[Path]:
-    """Yield a path to write to. When the block ends, rename the file to its own name, so that it is
-    never seen incomplete.
+    """Yield a temporary path to write to. When the block ends, rename the file to `path`, so that
+    no reader sees an incomplete file.
 
-    Two kinds of files are written in place: those that are not regular, such as pipes, and
-    those in a folder in which no second file can be created. Raise FileError if the file cannot be
-    replaced.
+    A file is written in place if it is not regular, such as a pipe, or if no second file can be
+    created in its folder. Raise FileError if the file cannot be replaced.
     """
     real = path.resolve()
     # Not the whole name, which may be as long as the file system allows.

@@ -34,7 +34,7 @@ class Row(NamedTuple):
     """A request in a load: its row number counted from 1, its arrival time in ms, and its lengths
     in tokens.
 
-    Each hash identifies a piece of the prompt together with all pieces before it.
+    Each hash stands for a piece of the prompt and all pieces before it.
     """
 
     number: int
@@ -120,10 +120,10 @@ def scenario_of_load(
 
 
 def prompts_of(rows: Sequence[Row], piece: int) -> list[tuple[Segment, ...]]:
-    """Return the prompts. Two prompts have the same tokens up to the first hash in which they
-    differ. A prompt without hashes shares nothing with others."""
+    """Return the prompts. Two prompts have the same tokens up to the first place at which their
+    hashes differ. A prompt without hashes shares nothing with others."""
     before: dict[int, int | None] = {}
-    # Hashes where the prompts branch: prompts may differ before or after them.
+    # The hashes at which a new segment begins, because prompts differ right before or after them.
     begins: set[int] = set()
     after: dict[int, int] = {}
     for row in rows:
@@ -193,8 +193,8 @@ class _Lines:
 
 
 class MooncakeRow(msgspec.Struct):
-    """A row of a Mooncake trace. Its time is in ms. Each hash identifies 512 tokens of the
-    prompt together with all tokens before them."""
+    """A row of a Mooncake trace. Its time is in ms. Each hash stands for 512 tokens of the prompt
+    and all tokens before them."""
 
     timestamp: Annotated[float, msgspec.Meta(ge=0)]
     input_length: Tokens
@@ -234,7 +234,7 @@ def _check_time(lines: _Lines, place: str, time: float) -> None:
 
 class _Columns(NamedTuple):
     """The columns of a CSV file: the arrival time with its unit, and the lengths. `known` lists
-    columns that may occur in such a file but that a scenario cannot express."""
+    further columns of such files, which a scenario cannot express."""
 
     time: str
     prompt: str

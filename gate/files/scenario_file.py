@@ -86,7 +86,8 @@ def scenario_json(scenario: Scenario) -> str:
 
 
 def with_rule(scenario: Scenario, rule: str) -> Scenario:
-    """Return a scenario that names the rule that it breaks, as each entry of a corpus must."""
+    """Return the scenario with `rule` in its origin, unless it already names a rule. A corpus entry
+    needs this."""
     origin = scenario.origin or {}
     if origin.get("rule") or all(known.id != rule for known in load(scenario.system)):
         return scenario
@@ -94,8 +95,8 @@ def with_rule(scenario: Scenario, rule: str) -> Scenario:
 
 
 def write_failure(scenario: Scenario, folder: Path, broken: Broken) -> Path:
-    """Write the scenario of a failure. If this is impossible, because the disk is full for example,
-    raise a FileError that at least says which rule is broken."""
+    """Write the scenario of a failure. If it cannot be written, for example because the disk is
+    full, raise a FileError that says which rule is broken."""
     try:
         return write_scenario(scenario, folder, broken.rule)
     except FileError as error:
@@ -107,8 +108,8 @@ def write_scenario(scenario: Scenario, folder: Path, rule: str) -> Path:
     """Write a counterexample to `folder`, atomically. Its file name is derived from the rule and
     the content. Raise FileError if the folder cannot be written to.
 
-    An entry of a corpus with the same content is not overwritten, because it also records what is
-    expected of the scenario.
+    A corpus entry with the same content is not overwritten, because the entry also records an
+    expectation.
     """
     path = folder / file_name(scenario, rule)
     scenario = with_rule(scenario, rule)

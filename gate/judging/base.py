@@ -33,8 +33,8 @@ STANDSTILL = 1_000  # a run that makes no progress for this many steps is not co
 class BaseOptions(NamedTuple):
     """The target with which a change is compared.
 
-    `terms` gives the system and the revision with which each of the two targets starts. After
-    `stop_after` differences, the gate runs no further stage.
+    `terms` gives, for each of the two targets, the system and the revision with which it starts.
+    After `stop_after` differences, the gate runs no further stage.
     """
 
     spec: TargetSpec
@@ -43,8 +43,8 @@ class BaseOptions(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """The smallest run that shows a behaviour. `found_after` is the time, in seconds, at which the
-    behaviour was first found."""
+    """The smallest run that shows a behaviour, and the time in seconds after which the behaviour
+    was first found."""
 
     scenario: Scenario
     engine: str
@@ -113,7 +113,7 @@ class Base:
         self._rules = rules
         choices = {rule.id for rule in rules if rule.kind in ("decision", "progress")}
         self._unseen = {*ENDS, *(rule.id for rule in rules if "blocks" in rule.needs)}
-        self._choices = choices - PROGRESS  # an order may be intended, but no request waits forever
+        self._choices = choices - PROGRESS  # no intended order lets a request wait forever
         # If the base decides differently, it may reach the same deadlock or crash in a later step.
         self._at_any_step = {*ENDS, *(rule.id for rule in rules if rule.kind == "progress")}
         self._run = 0
@@ -122,14 +122,14 @@ class Base:
         # Excluded rules that are broken in `_run`, and rules that are broken after them.
         self._intended: set[str] = set()
         self._cut = False
-        self._kinds: set[str] = set()  # of the differences so far
-        self._steps = 0  # that the base alone has taken; 0 if it could not go on
+        self._kinds: set[str] = set()  # kinds of the differences so far
+        self._steps = 0  # steps that the base took alone; 0 if it could not continue
         self.began = time.monotonic()
 
     @property
     def hangs(self) -> bool:
-        """Whether the change or the base hangs. If so, every further run may take as long as the
-        time limit."""
+        """Whether the change or the base hangs. In that case, every further run may take as long as
+        the time limit."""
         return any(shape.startswith(HANG) for shape in self.compared.differences)
 
     def new(self, broken: list[Broken], scenario: Scenario) -> list[Broken]:
@@ -144,16 +144,15 @@ class Base:
             return []
         shared = unknown
         # As long as both targets decide alike, the base has the same failures and need not run
-        # again. A crash, a hang or a rule about blocks is checked in any case: steps are compared
-        # without their block numbers, so the comparison does not show which request had a block
-        # before.
+        # again. This does not hold for a crash, a hang or a rule about blocks: steps are compared
+        # without their block numbers, so two steps that compare as equal may use different blocks.
         alike = self.pair.together and not self.pair.differences
         if not alike or any(failure.rule in self._unseen for failure in unknown):
             later = any(failure.rule in self._at_any_step for failure in unknown)
             to_the_end = any(failure.rule == COMPLETION for failure in unknown)
             last_step = None if later else unknown[0].step
             failures = self.failures_of_base(scenario, last_step, to_the_end)
-            if alike and self._steps:  # unless the base went on, it is now where the change is
+            if alike and self._steps:  # else both are in the same step
                 self.pair.rejoin(self._steps)
             shared = [failure for failure in unknown if self._explained(failure, failures)]
         new = [failure for failure in unknown if failure not in shared]
@@ -278,5 +277,6 @@ class Base:
 
 def _signature(failure: Broken, requests: Sequence[str] = ()) -> str:
     """Return the failure's rule and its message without numbers and without the names of
-    `requests`. Where an exception was raised does not count, because a change may move code."""
+    `requests`. Leave out the place where an exception was raised, because a change may move code.
+    """
     return shape(failure._replace(place=""), requests)

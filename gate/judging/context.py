@@ -128,8 +128,8 @@ class GateResults:
 
     `exercised` counts, for each rule, the steps that exercised it; `exercised_cleanly` counts only
     steps of runs that broke no rule. `unconfirmed` lists rules that were broken once, but held when
-    the same scenario was replayed. `hung` is set once the target has hung: from then on, each run
-    may take as long as the time limit.
+    the same scenario was replayed. `hung` is set once the target has hung, because each further run
+    may then take as long as the time limit.
     """
 
     exercised: Counter[str] = field(default_factory=Counter)
@@ -183,9 +183,9 @@ class GateResults:
 class GateContext:
     """The options, the target and the results of one gate.
 
-    `shrink_model` is a model of the target's release, if there is one. It decides as the target
-    does but is faster, so failures are shrunk on the model and then confirmed on the target. `base`
-    is the base of the change; it runs alongside `target`.
+    `shrink_model` is the model of the target's release, if there is one. It makes the target's
+    decisions faster, so failures are shrunk on the model and then confirmed on the target. `base`,
+    if there is one, runs alongside `target`.
     """
 
     options: GateOptions
@@ -203,7 +203,7 @@ class GateContext:
             self.results.compared = self.base.compared
 
     def in_run(self) -> New:
-        """Return a filter for one run, which drops failures that a known deviation or the base
+        """Return a filter for one run. It drops the failures that a known deviation or the base
         explains."""
         known = self.deviations.in_run()
 
@@ -229,8 +229,8 @@ class GateContext:
         self.results.hung |= self.base.hangs
 
     def rules_beyond(self, known: Collection[str]) -> list[Rule]:
-        """Return the rules to check in a run: those that are not in `known` and, with a base, also
-        the excluded rules. Excluded rules do not end the run."""
+        """Return the rules to check in a run: those that are not in `known` and, with a base, the
+        excluded rules, which do not end the run."""
         excluded = () if self.base is None else self.base.excluded
         return [*(rule for rule in self.options.rules if rule.id not in known), *excluded]
 
@@ -326,7 +326,7 @@ def opened_gate(
             Side(gate_target.target, *terms, stderr=gate_target.stderr)
             for gate_target, terms in zip(installed, options.base.terms, strict=True)
         ]
-        # Without rules, any two targets are compared, and only in what they decide.
+        # Without rules, the two targets may be unrelated, so only their decisions are compared.
         exact = bool(options.rules) and are_versions_of_one(options.spec, options.base.spec)
         pair = DifferentialTarget(*sides, exact=exact)
         catalogue = load(options.system, options.revision)

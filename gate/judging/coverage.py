@@ -142,8 +142,8 @@ def _file(module: Entered, changed: frozenset[str] | None) -> FileCoverage | Non
 
 
 def _stops(functions: Sequence[Function]) -> list[Function]:
-    """Return the method `stop` of each class that has all operations of a target. A gate ends the
-    target's process instead of calling it."""
+    """Return the method `stop` of each class that has all operations of a target. A gate never
+    calls this method, because it ends the target's process instead."""
     names = {function.name for function in functions}
     stops = [function for function in functions if function.name.endswith(".stop")]
     return [

@@ -10,8 +10,8 @@
     rule = "V1-R09"                                          # or a pattern, such as "V1CP-*"
     reason = "our queue is ordered by deadline"
 
-An entry with `scenario` (a path relative to the file's folder) accepts every failure of the same
-shape as the one in the scenario, and the consequences that the scenario shows. Each gate replays
+`scenario` is a path relative to the folder of this file. The entry accepts every failure of the
+same shape as that of the scenario, and the consequences that the scenario shows. Each gate replays
 the scenario. If it no longer breaks the rule, the gate fails, so that the entry gets removed.
 
 An entry with `version` accepts every failure of the rule in a target that reports this version.
@@ -42,7 +42,7 @@ from .rule_choice import excluded_ids
 VALID_DATE = "valid: a date such as until = 2027-06-30"
 Words = Annotated[str, msgspec.Meta(min_length=1)]
 State = Literal["known", "not_met", "passes", "unused", "expired"]
-# A filter: called with the failures of one step after another, it returns those that are new.
+# A filter. It is called with the failures of each step in turn, and returns those that are new.
 New = Callable[[Sequence[Broken], Scenario], list[Broken]]
 
 
@@ -215,7 +215,7 @@ class Deviations:
 
 def _shapes(failure: Broken, names: Sequence[str]) -> frozenset[str]:
     """Return the shapes that a failure may have. An id such as "a" may be a word of the message or
-    the name of a request: one shape takes such ids as names, the other as words."""
+    the name of a request. One shape takes such ids as names, the other as words."""
     return frozenset(
         shape(failure, ids) for ids in (names, [name for name in names if not name.isalpha()])
     )

@@ -4,26 +4,28 @@ A run does not show its cause, so these rules are heuristics. Two findings are o
 
 - one scenario breaks both rules;
 - the catalogue explains both by the same known divergence;
-- both runs enter the same lines of the user's class, which similar passing runs do not enter;
-- both break one rule at different scales, and either one of them needs every feature that the other
-  needs, or the same fields differ first;
+- both runs enter the same lines of the user's class, and similar passing runs do not enter them;
+- both break the same rule, at different scales, and either one needs every feature that the other
+  needs or the same fields differ first in both;
 - one step breaks both rules;
-- the run of one finding breaks the other's rule first, and needs only features that the other needs
-  too;
+- the run of one finding breaks the rule of the other first, and needs no feature that the other
+  does not need;
 - both need the same features, and the same fields differ in the first step that the model decides
-  differently. A crash has no such step; then the features suffice if one of them is optional.
+  differently. A crash has no such step; for a crash, it is enough that both need the same features
+  and that one of these is optional.
 
 An optional feature is off unless a configuration or a request turns it on, such as sessions or a
-connector. If only one of two findings needs some optional feature, they are separate faults, unless
-one of the first three cases applies or they share the rule and the lines of the class. Two failures
-of one rule are also separate if different rules were broken before them. A finding that was not
-shrunk joins at most one fault. If its run lacks an optional feature that a fault needs, it does not
-join that fault.
+connector. If only one of two findings needs some optional feature, they are separate faults. This
+does not apply in the first three cases above, nor if both break the same rule and enter the same
+lines of the class. Two failures of one rule are also separate if different rules were broken before
+them. A finding that was not shrunk joins at most one fault. If its run lacks an optional feature
+that a fault needs, it does not join that fault.
 
 A fault B may still be the consequence of a fault A. The report says so if the run of B's first
-finding breaks a rule of A earlier, and has every optional feature that A needs. When a class is
-judged against its base, the report also says so if that run executes all lines of the class that
-A's run executes. A crash or a hang is never named as such a cause, because it ends its run.
+finding breaks a rule of A in an earlier step, and has every optional feature that A needs. If a
+class is judged against its base, the report also says so if B's run executes every line of the
+class that A's run executes. A crash or a hang ends its run, so the report never names one as the
+cause of another fault.
 """
 
 import datetime
@@ -92,7 +94,7 @@ def faults_of(
     usual: Collection[str] = (),
     folder: Path = Path(),
 ) -> tuple[Fault, ...]:
-    """Group findings into faults: those that affect users most come first, known divergences last.
+    """Group findings into faults. Those that affect users most come first, known divergences last.
 
     The entry that accepts a fault expires 90 days after `today`. `own_file` is the file of the
     user's class, and `usual` lists the keys that every configuration of the system has. `folder` is
@@ -120,8 +122,9 @@ def faults_of(
 
 
 def _join_order(finding: Finding, group: Sequence[Finding]) -> tuple[bool, int]:
-    """Return a sort key for the groups that an unshrunk finding could join. Groups with the same
-    scenario come first, then groups whose rule the finding's run breaks first."""
+    """Return a sort key for the groups that an unshrunk finding could join. Groups with the
+    finding's scenario come first, then groups whose rule is the first that the finding's run
+    breaks."""
     broken = frozenset[str]().union(*(_broken_in_last_step(member) for member in group))
     places = [place for place, rule in enumerate(finding.behind) if rule in broken]
     is_other = all(_content(member) != _content(finding) for member in group)
@@ -173,12 +176,12 @@ def _lines_of(file: str, finding: Finding) -> set[str]:
 
 
 def _extra_features(finding: Finding, other: Finding, usual: Collection[str]) -> set[str]:
-    """Return the optional features that the first finding needs and the second needs in no setting
-    at all.
+    """Return the optional features that the first finding needs and the second does not need in any
+    setting.
 
     If only one of them needs sessions, for example, a fault in the handling of sessions cannot have
-    caused both. If the second finding was not shrunk, its needs are unknown; assume that it needs
-    every feature that its run uses.
+    caused both. If the second finding was not shrunk, assume that it needs every feature that its
+    run uses.
     """
     theirs = (other.features or None) if other.needs is None else other.needs
     if theirs is None:
@@ -251,7 +254,7 @@ def _own_lines(finding: Finding) -> set[int]:
 
 
 def _content(finding: Finding) -> str:
-    """Return the digest of the content that the scenario's file name contains."""
+    """Return the part of the scenario's file name that is a digest of its content."""
     return Path(finding.scenario).stem.rpartition("-")[2]
 
 
@@ -276,8 +279,8 @@ def _same_needs(finding: Finding, other: Finding) -> bool:
 
 
 def _cause_order(finding: Finding, order: Sequence[Finding]) -> tuple[bool, bool, int, int]:
-    """Return a sort key. Findings whose run broke no other rule earlier come first; among these,
-    shrunk ones, and then those that need the fewest features. `order` breaks ties."""
+    """Return a sort key. It puts findings first whose run broke no other rule earlier, then shrunk
+    findings, then findings that need few features. `order` breaks ties."""
     needs = FEW if finding.needs is None else len(finding.needs)
     return bool(finding.behind), bool(finding.others_first), needs, order.index(finding)
 

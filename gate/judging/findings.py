@@ -34,9 +34,9 @@ from .coverage import only_here
 from .deviations import New
 from .verdict import Found, Progress
 
-# A shrink model tries this many scenarios while a real release runs one.
+# A shrink model runs this many scenarios in the time in which a release runs one.
 SHRINK_MODEL_ATTEMPTS = 20
-NEAREST = 12  # how many passing runs a counterexample is compared with at most
+NEAREST = 12  # the largest number of passing runs to compare a counterexample with
 
 
 class Place(NamedTuple):
@@ -123,7 +123,7 @@ def keep(
         consequences=tuple(other.rule for other in others),
         found_after=found_after,
         shrunk_in=shrunk_in,
-        # If the base does not share a failure, it is not a known divergence of the release.
+        # A failure that the base does not share is not a known divergence of the release.
         divergence=None
         if gate.base is not None
         else _divergence(gate, first.rule, started.name, started.version, scenario.config),
@@ -151,7 +151,7 @@ def keep(
 def _first_difference(gate: GateContext, scenario: Scenario, first: Broken) -> str | None:
     """Return the fields that differ in the first step that deviates from the base or, without a
     base, from the model. Look no further than the failing step."""
-    if gate.base is not None:  # a difference from the base says more than one from the model
+    if gate.base is not None:  # says more than a difference from the model
         difference = gate.base.pair.difference
         return None if difference is None else difference.shape
     lockstep = [rule for rule in load(gate.options.system) if rule.id == LOCKSTEP]
@@ -165,8 +165,8 @@ def _first_difference(gate: GateContext, scenario: Scenario, first: Broken) -> s
 
 
 def _raising_line(rule: str, details: str) -> str | None:
-    """Return the last frame outside the standard library in the traceback of an exception or a
-    hang, as FILE:LINE."""
+    """Return, as FILE:LINE, the last frame outside the standard library in the traceback of an
+    exception or a hang."""
     if rule not in (NEVER_CRASHES, NEVER_HANGS):
         return None
     frames = [f"{frame.file}:{frame.line}" for frame in own_frames(details)]
@@ -181,9 +181,9 @@ def _lines_entered(
     first: Broken,
     nearest: Sequence[Scenario],
 ) -> tuple[tuple[str, ...], int, tuple[str, ...]]:
-    """Return the lines that this scenario enters up to its failing step, but that none of the
-    nearest passing scenarios enters. Also return the number of these passing scenarios. With a
-    base, return in addition all lines of the user's class that the failing run executes."""
+    """Return three things: the lines that this scenario enters up to its failing step and that none
+    of the nearest passing scenarios enters; the number of these passing scenarios; and, with a
+    base, all lines of the user's class that the failing run executes."""
     folder, own_file = gate.options.spec.coverage, gate.options.spec.own_file
     is_compared = gate.base is not None and own_file
     if folder is None or not (nearest or is_compared):
@@ -223,7 +223,7 @@ def _broken_earlier(
     steps: list[list[Broken]] = []
     replay(gate.target, scenario, others, last_step=first.step, new=collect_into(steps))
     rules = dict.fromkeys(failure.rule for broken in steps for failure in broken)
-    return tuple(rule for rule in rules if rule != first.rule)  # a crash counts even if not judged
+    return tuple(rule for rule in rules if rule != first.rule)  # even if its rule is not judged
 
 
 def collect_into(steps: list[list[Broken]]) -> New:
@@ -269,8 +269,8 @@ def _divergence(
 
 
 def _until(gate: GateContext, place: Place, scenario: Scenario, step: int) -> Scenario:
-    """Return the scenario without anything that happens after this step. A replay still takes this
-    step, even if nothing is left to do by then."""
+    """Return the scenario up to this step, without later events. A replay takes the step even if
+    all requests have ended before it."""
     cut = until(scenario, step)
     longer = kept_going(cut, step)
     if cut == scenario or longer == cut:
@@ -295,9 +295,9 @@ def shrink_and_keep(
 
     Ctrl-C ends the shrinking; the smallest scenario so far is kept. `attempts` limits the number of
     scenarios to try, first on the shrink model, if there is one, and then on the target.
-    `found_after` and `shrunk_in` are in seconds. If `others_first` is not 0, that many other
-    findings have used up the limit, so this one is kept without shrinking. Raise TargetBroken if
-    the scenario does not break the rule again.
+    `found_after` and `shrunk_in` are in seconds. If `others_first` is not 0, this many other
+    findings have used up --max-failures, so this finding is kept without shrinking. Raise
+    TargetBroken if the scenario does not break the rule again.
     """
     smallest, target, rules = found, gate.target, gate.rules_beyond(place.known)
     passing: deque[Scenario] = deque(maxlen=NEAREST)

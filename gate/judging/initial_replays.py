@@ -33,17 +33,17 @@ from .verdict import Notice, Progress
 
 # Shrinking a scenario may take this many steps in total, so long scenarios get fewer attempts.
 SHRINK_STEPS = 20_000
-# Called with a scenario that breaks a rule, the outcome, and the run's duration in seconds. Return
-# whether to replay the scenario past this failure.
+# A function that is called with a scenario that breaks a rule, the outcome, and the run's duration
+# in seconds. It returns whether to replay the scenario past this failure.
 Found = Callable[[Scenario, Outcome, float], bool]
 
 
 def replay_seeds(gate: GateContext, scale: str, fixed: Mapping[str, Any]) -> frozenset[str]:
-    """Replay the seed corpus of a scale, and keep a small scenario for each rule that it breaks.
-    Return the broken rules.
+    """Replay the seed corpus of a scale, keep a small scenario for each broken rule, and return the
+    broken rules.
 
-    A target need not refuse a request that can never run. So skip a scenario if the `fixed` values
-    make it impossible for one of its requests to run.
+    With the `fixed` values, a request may be impossible to run, and a target need not refuse it. So
+    skip scenarios with such requests.
     """
     corpus = _short_enough(gate, seed_corpus(gate.options.system, scale))
     options = gate.options
@@ -75,8 +75,7 @@ def replay_workloads(
         number=number_of_runs(options.system, shape, options.profile.workloads),
     )
     # Later failures of a run are most likely consequences of the first, so stop there. The budget
-    # ends a run that makes no progress. Without it, some 100,000 steps could pass until ALL-R06 is
-    # broken.
+    # ends a run that makes no progress: it could take some 100,000 steps until ALL-R06 is broken.
     budget = options.profile.steps
     _replay_and_shrink(gate, shape, [*runs], verdict.WORKLOADS, known, budget, go_on=False)
 
@@ -110,7 +109,7 @@ def _replay_and_shrink(
         finding = shrink_and_keep(
             gate, place, scenario, first, attempts, seconds, others_first=others_first
         )
-        if finding is None:  # the search may still find another failure of this rule
+        if finding is None:  # so that the search looks for another failure of this rule
             moved.add(first.rule)
         known.update({first.rule} if finding is None else finding.rules)
         shrunk += finding is not None and finding.costs
@@ -239,7 +238,7 @@ def _replay_to_end(
             all_rejected = len(outcome.session.rejected) == len(meant.requests)
             if place.engine == verdict.OWN_CORPUS and all_rejected and not outcome.broken:
                 raise ConfigRefused("every request")
-        except (ConfigRefused, InputError) as refusal:  # for example, if an option is missing
+        except (ConfigRefused, InputError) as refusal:  # for example because it lacks an option
             totals["refused"] += 1
             gate.results.refusals[str(refusal)] += 1
             if place.engine == verdict.OWN_CORPUS:
@@ -293,8 +292,8 @@ def _accepted_part(scenario: Scenario, outcome: Outcome) -> Scenario:
 
 
 def replay_crashes(gate: GateContext, configs: Sequence[Mapping[str, Any]]) -> None:
-    """Start the target again in the configurations in which it crashed when it was probed. Report
-    each crash as a finding, unless a known deviation explains it."""
+    """Start the target again in the configurations in which the probe made it crash. Report each
+    crash as a finding, unless a known deviation explains it."""
     options = gate.options
     request = Request(id="r0", arrival=0, prompt=(("r0", 1),), max_tokens=1)
     scenarios = [
@@ -339,8 +338,8 @@ def replay_deviations(gate: GateContext) -> None:
 def replay_entries(
     deviations: Deviations, target: Target, revision: str, rules: Sequence[Rule]
 ) -> list[Outcome]:
-    """Determine the states of the entries for these rules that have no state yet, by replaying
-    their scenarios. Return the outcomes."""
+    """Replay the scenarios of the entries for these rules that have no state yet. Set their states,
+    and return the outcomes."""
     ids, outcomes = {rule.id for rule in rules}, []
     for number, scenario in deviations.scenarios.items():
         if number in deviations.status or deviations.entries[number].rule not in ids:

@@ -33,7 +33,7 @@ from .profiles import set_hypothesis_home
 from .stages import Stage, run_stages
 from .verdict import Began, Concluded, Notice, Report
 
-# A function that is called before the targets end, and returns further fields of the verdict.
+# A function that is called before the targets end. It returns further fields of the verdict.
 Finish = Callable[[GateContext], Mapping[str, Any]]
 
 
@@ -72,12 +72,12 @@ def run_gate(
 def judge(gate: GateContext, finish: Finish = no_fields) -> verdict.Verdict:
     """Run the whole gate.
 
-    1. Ask the target which scales, features and fields it has. 2. Replay the user's known
-    deviations, the starts at which the target crashed in step 1, and the user's corpus. 3. Replay
-    the built-in scenarios and the seed corpus of each scale. 4. Search each scale with Hypothesis
-    for runs that break a rule which the seed corpus did not break. 5. Run workloads, with sizes
-    that the search does not draw, for the rules that are still unbroken. 6. Combine the results
-    into one verdict per rule, and add the fields that `finish` returns.
+    1. Ask the target which scales, features and fields it supports. 2. Replay the user's known
+       deviations, the starts at which the target crashed in step 1, and the user's corpus. 3.
+       Replay the built-in scenarios and the seed corpus of each scale. 4. Search each scale with
+       Hypothesis for runs that break a rule which the seed corpus did not break. 5. Run workloads,
+       with sizes that the search does not draw, for the rules that are still unbroken. 6. Combine
+       the results into one verdict per rule, and add the fields that `finish` returns.
 
     Ctrl-C, a hang or a violation of the protocol ends the gate early; the findings so far are kept.
 
@@ -108,7 +108,7 @@ def judge(gate: GateContext, finish: Finish = no_fields) -> verdict.Verdict:
 
 
 def _run(gate: GateContext, capabilities: Capabilities) -> None:
-    """Run steps 2 to 5. If the target hangs, stop running it."""
+    """Run steps 2 to 5 of `judge`. Once the target hangs, skip the rest."""
     replay_deviations(gate)
     replay_crashes(gate, [config for config, _ in capabilities.crashes.values()])
     if not gate.results.hung:
@@ -150,8 +150,8 @@ def _announce(gate: GateContext, capabilities: Capabilities) -> verdict.TargetIn
 def _shown_by_one(
     gate: GateContext, pair: DifferentialTarget, shows: frozenset[str]
 ) -> Iterator[str]:
-    """Yield a line about the fields that only one of the two targets shows. If rules are judged,
-    mention only fields that the base shows and the target hides."""
+    """Yield lines about the fields that only one of the two targets shows. If rules are judged,
+    mention only fields that the base shows and the target does not."""
     options, (target, base) = gate.options, [side.started for side in pair.sides]
     if target is None or base is None:
         return
@@ -204,8 +204,8 @@ def _workloads(gate: GateContext, capabilities: Capabilities) -> list[Stage]:
 
 
 def _changes(options: GateOptions) -> Changes | None:
-    """Return the functions that changed since the base, if both targets have code that can be
-    compared."""
+    """Return the functions that changed since the base, or None if the code of the two targets
+    cannot be compared."""
     spec, base = options.spec, options.base
     if base is None or spec.coverage is None:
         return None

@@ -1,7 +1,8 @@
 """Select the rules to judge according to `--rule` and `--exclude`, and load the user's own rules.
 
-A file of own rules is Python code that defines RULES, a list of `OwnRule`; loading it executes it.
-A rule may depend only on its arguments, so that identical runs get the same verdict.
+A file of own rules is Python code that defines RULES, a list of `OwnRule`. Loading the file
+executes the code. A rule may depend only on its arguments, so that identical runs get the same
+verdict.
 """
 
 import re
@@ -46,8 +47,8 @@ def rules_to_judge(
     compare_with: str | None = None,
     exclude: Sequence[str] = (),
 ) -> Sequence[Rule]:
-    """Return the rules to judge. These are the rules that --rule selects (such as A,B or ALL-*), or
-    the whole catalogue, without the excluded ones.
+    """Return the rules to judge: the rules that --rule selects (such as A,B or ALL-*), or the whole
+    catalogue; in both cases, without the excluded rules.
 
     `compare_with` is the revision whose model runs alongside the target, or "none". By default it
     is `revision`, if rule ALL-R07 (lockstep) applies to it. Raise InputError if a rule that the
@@ -167,8 +168,8 @@ class OwnRule:
         id: an id such as OUR-R01 that no rule of schedproof has.
         title: the rule in a few words; `statement` says it in a full sentence.
         needs: the step fields without which the rule cannot be judged.
-        broken: a function of history and step that returns None, or a sentence with numbers that
-            says how the step breaks the rule. The history does not include the step yet.
+        broken: a function of history and step. It returns a sentence with numbers that says how the
+            step breaks the rule, or None if the step does not. The history ends before the step.
         witness: a sentence that says when the rule is exercised.
         exercised: a function of history and step that returns whether the step exercises the rule.
         source: where the rule comes from.
@@ -280,8 +281,8 @@ def _guard(
 
 
 def _shared_state(history: RunHistory, step: Step) -> bytes:
-    """Return the state that all rules read, to detect whether a user's rule changes it. The state
-    of each request is left out: copying it in every step would take too long."""
+    """Return a copy of the state that all rules read, to detect whether a user's rule changes it.
+    The requests' own state is left out, because copying it in every step would take too long."""
     return msgspec.json.encode((dict(history.config), [*history.live], step))
 
 

@@ -83,7 +83,7 @@ class _Task(NamedTuple):
 
 
 class _Ended(NamedTuple):
-    """The end of a stage: its results and the broken rules, or an error in one of the user's
+    """The results of a stage and the rules that it found broken, or an error in one of the user's
     rules."""
 
     results: GateResults
@@ -161,8 +161,8 @@ def _leave_later(
 def _add_in_order(
     gate: GateContext, stages: Sequence[Stage], workers: Mapping[Stage, _Worker]
 ) -> None:
-    """Add the results of the stages in order, up to the first stage that ended early. Of a stage
-    without an end, add only the findings."""
+    """Add the results of the stages in order, up to the first stage that ended early. If a stage's
+    process has not ended, add only its findings so far."""
     for stage in stages:
         worker = workers.get(stage)
         if worker is None:

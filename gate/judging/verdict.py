@@ -48,8 +48,9 @@ class TargetInfo(msgspec.Struct, frozen=True):
 
 WORKLOADS = "workloads"  # the engine whose scales are shapes of workloads
 OWN_CORPUS = "own corpus"
-# These engines run at a scale, in configurations that the target accepts. The built-in scenarios
-# bring their own configurations, and a small target may well refuse all of them.
+# These engines run at a scale, in configurations that the target accepts. This does not hold for
+# the built-in scenarios, whose scale is PUBLISHED: they have their own configurations, which a
+# small target may well refuse.
 SCALED, PUBLISHED = ("corpus", "hypothesis", WORKLOADS), "production"
 
 
@@ -207,8 +208,8 @@ def refusals(messages: Counter[str]) -> tuple[Refusal, ...]:
 
 
 def not_judged(engines: Iterable[EngineRun]) -> list[str]:
-    """Return one line for each part of a gate that judged nothing because the target refused it. A
-    part is a set of corpus entries, a scale, or the workloads."""
+    """Return one line for each part of a gate that judged nothing because the target refused its
+    scenarios. A part is a set of corpus entries, a scale, or the workloads."""
     lines, steps, refused = list[str](), Counter[str](), Counter[str]()
     for engine in engines:
         if engine.name == OWN_CORPUS and engine.refused_configs:
@@ -227,7 +228,7 @@ def not_judged(engines: Iterable[EngineRun]) -> list[str]:
 
 
 def nothing_accepted(reach: Reach | None) -> bool:
-    """Return whether there were runs, but the target accepted no request in any of them."""
+    """Return whether the target accepted no request in any run, although there were runs."""
     return reach is not None and reach.runs > 0 and reach.requests == 0
 
 
@@ -241,7 +242,8 @@ def exit_code(
     if the verdict is inconclusive.
 
     Each rule that the user named in full must have been exercised; otherwise it would pass
-    vacuously. If the user named none, one exercised rule is enough: the report lists the others.
+    vacuously. If the user named no rule, one exercised rule is enough, because the report lists the
+    rules that were not exercised.
     """
     statuses = [rule.status for rule in rules]
     if "violated" in statuses:

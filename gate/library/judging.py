@@ -98,8 +98,8 @@ def open_target(
 
 
 class _ObjectTarget:
-    """Wrap a user's object, so that its arguments and replies are as if sent through a pipe. The
-    object may keep or change its arguments."""
+    """Wrap a user's object so that its arguments and replies are copied, as if they went through a
+    pipe. So the object may keep or change its arguments."""
 
     def __init__(self, target: Target) -> None:
         _check_object(target)
@@ -150,8 +150,8 @@ def spec_of(target: AnyTarget) -> TargetSpec:
 
 
 def _check_object(target: Any) -> None:
-    """Raise InputError unless this can be a target. Otherwise, its first call would look like a
-    crash of the scheduler."""
+    """Raise InputError if this cannot be a target, because its first call would look like a crash
+    of the scheduler."""
     if isinstance(target, type):
         name = target.__name__
         raise InputError("target", f"the class {name}; valid: an object, such as {name}()")
@@ -374,7 +374,7 @@ def search(
     exercised in no run, a UserWarning says so.
 
     Args:
-        rule: the id of one rule, which the target must show enough to check.
+        rule: the id of one rule. The target must show the fields that the rule needs.
         target: as for `open_target`.
         system, revision: which rules apply; None for what the target implies.
         scale: small, short, tight or production.

@@ -33,9 +33,9 @@ EVERY = Configuration("every configuration", {})
 
 
 class Cell(NamedTuple):
-    """A release, NAME==VERSION, to judge in one configuration. If `scheduler` is set, that class is
-    judged against the release's own class; its form is FILE.py:CLASS or DIR:PACKAGE.MODULE.CLASS.
-    `settings` identifies what the project file changes in the gate; it is part of the names of the
+    """A release, NAME==VERSION, to judge in one configuration. If `scheduler` names a class, as
+    FILE.py:CLASS or DIR:PACKAGE.MODULE.CLASS, it is judged against the release's own class.
+    `settings` identifies what the project file changes in the gate. It is part of the names of the
     gate's files, so that a verdict given under other settings is never reused."""
 
     target: str

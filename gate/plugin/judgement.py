@@ -101,8 +101,8 @@ def _read(root: Path, given: Mapping[str, str]) -> Setting:
 
 
 def _add_project_options(root: Path, given: Mapping[str, str]) -> Mapping[str, str]:
-    """Fill in options from `[tool.schedproof]`, except the profile: tests run more often than a
-    gate."""
+    """Fill in options from `[tool.schedproof]`. Leave out the profile, because tests run more often
+    than gates."""
     given = {**given, "extra_rules": ""}  # pytest has no option for it
     project = read_project(root).given
     if project.get("target", given["target"]) != given["target"]:
@@ -121,8 +121,7 @@ class BrokenOff(TargetFault):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The gate's verdict, and the reports on those rules that were the first to break in some
-    run."""
+    """The gate's verdict, and a report on each rule that was the first to break in some run."""
 
     verdict: Verdict
     reports: dict[str, str]
@@ -139,7 +138,7 @@ class Judgement:
         self._failure: Exception | None = None
 
     def answer(self, rules: frozenset[str]) -> Answer:
-        if self._failure is not None:  # one test shows the error in full and fails the test run
+        if self._failure is not None:  # one test shows the error in full, and fails
             pytest.skip(f"not judged: {shortened(one_line(str(self._failure)))}")
         try:
             self._answer = self._answer or self._shared(rules)

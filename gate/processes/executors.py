@@ -30,7 +30,7 @@ from .work_process import begin_process, shielded, spawn_context
 PACKAGE = Path(__file__).resolve().parents[2]
 
 
-AHEAD = 2  # how many tasks each worker has at hand, so that it never waits for the next one
+AHEAD = 2  # tasks handed out per worker, so that no worker waits for its next task
 DEATHS = 5  # give a task up after its worker has died this many times
 ALONE = 2  # after this many deaths, run a task alone, so that no other task is blamed
 PAUSE = 0.5  # seconds between two checks of the time limit
@@ -142,8 +142,8 @@ class Pool:
         future.add_done_callback(lambda done: self._ended.put((number, done)))
 
     def finished(self, seconds: float) -> list[tuple[int, TaskResult | None]]:
-        """Wait up to `seconds` for a task to end. Return the results of all tasks that have
-        ended, by task number. A result is None if the worker died."""
+        """Wait up to `seconds` for a task to end. Return the number and result of each task that
+        has ended; the result is None if the worker died."""
         return [(number, self._result(future)) for number, future in _all(self._ended, seconds)]
 
     def close(self) -> None:

@@ -1,9 +1,9 @@
 """Fork the processes of targets from a process that has imported what all of them need.
 
 An engine spends most of its start importing packages such as torch. The server is a process that
-has imported these packages, but no module of an engine. It forks when a `ForkedProcess` asks it to.
-The fork then does what a new process of the target would do first: it imports the engine from the
-target's own folders. So two versions of an engine never share one of the engine's modules.
+has imported these packages, but no module of an engine. When a `ForkedProcess` asks it to, the
+server forks, and the fork imports the engine from the target's own folders, as a new process would.
+So two versions of an engine never share one of the engine's modules.
 
 Each fork has its own watchdogs, like the command of a `WatchedProcess`.
 
@@ -39,7 +39,7 @@ def serve_forks() -> None:
     number, *modules = os.environ.pop(VARIABLE).split()
     gc.disable()
     for module in modules:
-        with suppress(Exception):  # an engine that needs the module will say so
+        with suppress(Exception):  # an engine that needs the module will report the error
             importlib.import_module(module)
     gc.freeze()
     gc.enable()
@@ -51,7 +51,7 @@ def serve_forks() -> None:
         connection, _ = listener.accept()
         _reap()
         given = list[int]()
-        with suppress(OSError):  # if there are too many processes, the next one may be forked
+        with suppress(OSError):  # too many processes now may be fewer at the next request
             _, given, *_ = socket.recv_fds(connection, 1, STREAMS + 2)
             if len(given) == STREAMS + 2 and os.fork() == 0:
                 break
@@ -63,7 +63,6 @@ def serve_forks() -> None:
 
 
 def _reap() -> None:
-    """Reap the forks that have ended."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

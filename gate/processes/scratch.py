@@ -1,8 +1,8 @@
 """Temporary folders that are removed even if their process is killed.
 
-A killed process cannot remove its folders, so the next process that needs a temporary folder
-removes them. It recognizes such folders by a file that their process keeps locked; the system
-unlocks the file when the process ends. No other folder is touched, whatever its name.
+A killed process cannot remove its folders. They are removed by the next process that needs a
+temporary folder. Each folder contains a file that its process keeps locked; when the process ends,
+the system unlocks the file. Only folders with such a file are removed, whatever their name.
 
 Standard library only: this file also runs inside the environment of a release under test.
 """

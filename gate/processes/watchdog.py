@@ -1,4 +1,4 @@
-"""Run processes that never outlive schedproof, together with everything that they start.
+"""Run processes so that neither they nor anything that they start outlives schedproof.
 
     python -I -S watchdog.py LIFELINE REPORT COMMAND...
 
@@ -12,12 +12,13 @@ it also adopts processes that detach themselves from the command, as daemons do.
 
 Two processes are needed because some engines send a signal to their parent when they fail. The
 command is the child of the inner process; if the inner process is killed, the outer one continues.
-If the command stops or kills both, our side kills the remaining processes of the command.
+If the command stops or kills both watchdog processes, our side kills the remaining processes of the
+command.
 
 REPORT is a pipe to our process. The process that becomes the command writes its process id to this
 pipe, followed by an errno if the command cannot be started. The pipe closes when the command
-starts. Both watchdogs close their copies before that, so nothing that the command does to them can
-delay or lose the report.
+starts. Both watchdog processes have closed their copies by then, so nothing that the command does
+to them can delay or lose the report.
 
 The watchdog is started for every target, so this file imports nothing that loads slowly.
 """
@@ -98,7 +99,7 @@ class WatchedProcess(subprocess.Popen[bytes]):
     def end(self) -> None:
         """Kill the command and everything that it started, and wait until all of it has ended."""
         with suppress(OSError):  # raised if the watchdog has already ended
-            # Works even if a forked process still holds the socket.
+            # this works even if a forked process still holds the socket
             self._lifeline.shutdown(socket.SHUT_RDWR)
         self._lifeline.close()
         with suppress(subprocess.TimeoutExpired):
@@ -205,7 +206,7 @@ def stand_between(
     `end` is called with the status of the watched process, and must end the outer watchdog. Only
     the outer watchdog keeps the lifeline and the descriptors `own`.
     """
-    for number in STOPS:  # only the end of the command ends the watchdog
+    for number in STOPS:  # the watchdog ends only when the command ends
         signal.signal(number, signal.SIG_IGN)
     _adopt_orphans()
     outer, inner = socket.socketpair()
@@ -235,7 +236,7 @@ def _start(report: int, outer: socket.socket) -> int:
         os.setsid()
         os.write(report, b"%d" % os.getpid())
         os.close(release)
-        os.read(ready, 1)  # ends when the inner watchdog has closed its copies of both pipes
+        os.read(ready, 1)  # returns when the inner watchdog has closed its copies of both pipes
         os.close(ready)
         for number in STOPS:
             signal.signal(number, signal.SIG_DFL)

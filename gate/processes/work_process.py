@@ -22,7 +22,7 @@ from ...model.errors import InputError
 from ..console import interrupts
 from .watchdog import end_with_parent
 
-SAFE_PATH, OURS = "PYTHONSAFEPATH", "schedproof"  # Python looks only whether there is a value
+SAFE_PATH, OURS = "PYTHONSAFEPATH", "schedproof"  # Python only checks whether there is a value
 SAMPLE = 0.5  # seconds between two looks at the processor time of a process
 
 
@@ -34,9 +34,9 @@ class Unanswered(Exception):  # noqa: N818 (an answer, not an error)
 class TimeLimit:
     """A time limit of `seconds` that several pieces of work share.
 
-    Time for which a process of `run_in_process` waits for a processor does not count, so that an
-    answer does not depend on what else the machine does. `ends` is the time at which the limit
-    would be reached without such waits. `waits` collects the waits, in seconds.
+    The time in which a process of `run_in_process` waits for a processor does not count, so that
+    other work on the machine does not change an answer. `ends` is the time at which the limit would
+    be reached without such waits. `waits` collects the waits, in seconds.
     """
 
     seconds: float
@@ -52,8 +52,8 @@ class TimeLimit:
         return max(self.ends + sum(self.waits) - time.monotonic(), 0.0)
 
     def share(self, parts: int) -> "TimeLimit":
-        """Return a limit for the next of `parts` pieces of work. It leaves each of the others an
-        equal share of the remaining time."""
+        """Return a limit for the next of `parts` pieces of work, so that each of them gets an equal
+        share of the remaining time."""
         ends = time.monotonic() - sum(self.waits) + self.left / parts
         return TimeLimit(self.seconds, ends, self.waits)
 
@@ -94,8 +94,8 @@ def run_in_process(
 
 
 class _Waits:
-    """The time for which a process waits for a processor, as an item of `TimeLimit.waits`. It stays
-    0 where the system does not show the processor time of another process."""
+    """Measures the time for which a process waits for a processor, as an item of `TimeLimit.waits`.
+    The time stays 0 if the system does not show the processor time of other processes."""
 
     def __init__(self, pid: int | None, waits: list[float]) -> None:
         self._stat, self._waits, self._item = Path(f"/proc/{pid}/stat"), waits, len(waits)
@@ -104,8 +104,8 @@ class _Waits:
         waits.append(0.0)
 
     def update(self) -> None:
-        """Look at the process. If it is not ready to run, the time since the last look in which it
-        did not run counts as idle."""
+        """Look at the process again. If it is not ready to run, it has not waited for a processor
+        since the last look."""
         try:
             stat = self._stat.read_text(encoding="utf-8", errors="replace")
         except OSError:
@@ -151,9 +151,9 @@ def spawn_context() -> SpawnContext:
 
 @contextmanager
 def shielded() -> Iterator[None]:
-    """Make processes of `spawn_context` that are started in the block ignore Ctrl-C, because their
-    parent ends them itself, and import nothing from the working folder. Call `begin_process` in
-    the process."""
+    """Shield processes of `spawn_context` that are started in the block. They ignore Ctrl-C,
+    because their parent ends them itself, and import nothing from the working folder. Each of them
+    must call `begin_process`."""
     with _safe_path():
         # Starting the resource tracker unblocks SIGINT, so start it before the signal is blocked.
         resource_tracker.ensure_running()
@@ -249,5 +249,5 @@ def run_until_leaving(work: Callable[[], None]) -> None:
             raise
     finally:
         # The target has ended, so `leave` is no longer needed. During shutdown, Python would print
-        # its exception.
+        # the exception that it raises.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

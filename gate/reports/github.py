@@ -20,8 +20,8 @@ class GitHub:
     """Print annotations on a console, and append the verdict to the file `summary`.
 
     The target's output could contain workflow commands, so GitHub's runner is told to ignore
-    commands between annotations. It accepts commands again only after `token`, which must therefore
-    be hard to guess. Paths are shown relative to `workspace`.
+    commands between annotations. The runner accepts commands again only after `token`, so `token`
+    must be hard to guess. Paths are shown relative to `workspace`.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class GitHub:
 
 
 def _appending(path: Path) -> TextIO:
-    """Open a file to append to it. Raise FileError if it is a pipe that nobody reads."""
+    """Open a file to append to. Raise FileError if it is a pipe that nobody reads."""
     return open(open_pipe(path) if path.is_fifo() else path, "a", encoding="utf-8")
 
 

@@ -58,7 +58,8 @@ def markdown(verdict: Verdict) -> str:
 
 
 def escaped(text: str) -> str:
-    # GitHub notifies whoever an @ names, even behind a backslash; a zero-width space prevents it.
+    # GitHub notifies the user that an @ names, even after a backslash. A zero-width space prevents
+    # this.
     return PUNCTUATION.sub(r"\\\1", _short(text)).replace("@", "@\u200b")
 
 

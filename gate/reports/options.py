@@ -24,8 +24,8 @@ from .sarif import sarif
 from .terminal import Terminal
 
 # Matches the beginning and the end of every report of a gate, whatever its format, and an empty
-# file. Other files name schedproof too, such as lock files or reports merged with those of other
-# tools, so each pattern is as narrow as the format is.
+# file. Other files also mention schedproof, such as lock files and reports that are merged with
+# those of other tools, so each pattern is as narrow as the format allows.
 OURS = re.compile(
     rb'\s*\Z|\{"event":"began",[^\n]*"format":"schedproof/events@|'
     rb"## schedproof: [^\n]*\n\n\*\*[^\n]*; profile [a-z]+, seed [0-9]+\n|"
@@ -68,7 +68,7 @@ class Ndjson:
                 # whole.
                 self._file = self._path.open("ab", buffering=0)
             rest = memoryview(json_line(line) + b"\n")
-            while rest:  # a disk that fills up takes a part, and raises an error for the rest
+            while rest:  # if the disk fills up, a part is written and the rest raises an error
                 rest = rest[self._file.write(rest) :]
 
     def close(self) -> None:
@@ -165,7 +165,7 @@ def check_report_options(options: ReportOptions, inputs: Mapping[str, Path | Non
 
 def check_coverage_page(page: Path, options: ReportOptions) -> None:
     """Raise InputError if the coverage page cannot be written, or would replace a report or a file
-    that schedproof did not write. The page must not be a link, since the user names only its
+    that schedproof did not write. Also refuse a link, because the user names only the page's
     folder."""
     check_different({"the coverage page": page, **options.files()})
     if page.is_symlink():
@@ -182,8 +182,8 @@ def check_coverage_page(page: Path, options: ReportOptions) -> None:
 
 
 def _ends(file: Path) -> bytes:
-    """Return the beginning and the end of a file. In a file that schedproof wrote, one of them
-    names schedproof."""
+    """Return the beginning and the end of a file. If schedproof wrote the file, one of them
+    mentions schedproof."""
     with name_file_in_errors(file, "read"), file.open("rb") as opened:
         begin = opened.read(ENDS)
         opened.seek(max(file.stat().st_size - ENDS, len(begin)))
@@ -191,8 +191,8 @@ def _ends(file: Path) -> bytes:
 
 
 def clear_reports(options: ReportOptions) -> None:
-    """Remove the reports of an earlier gate. If this gate is refused or killed, they could be
-    mistaken for its own."""
+    """Remove the reports of an earlier gate. If the new gate is refused or killed, they could be
+    mistaken for its reports."""
     for file in options.files().values():
         if file.is_file():
             with suppress(OSError):  # if the folder allows no change, the gate overwrites the file
@@ -207,8 +207,8 @@ def reporters(
     printer: type[Terminal] = Terminal,
     page: Report | None = None,
 ) -> Iterator[FanOutReporter]:
-    """Open the requested reporters. The console's reporter comes last: if nobody reads its output,
-    printing fails, but the files should be written all the same."""
+    """Open the requested reporters. The console's comes last: printing fails if nobody reads the
+    output, and the files should be written all the same."""
     with ExitStack() as open_reports:
         chosen: list[Report] = []
         if options.ndjson is not None:

@@ -22,9 +22,9 @@ from ..judging.verdict import (
 
 UNTIL_THEN = "the verdict covers only what had run by then"
 NOTHING_ACCEPTED = "the target accepted no request, so nothing was judged"
-# How many files and ranges to show of the lines that only one run enters.
+# Of the lines that only one run enters, how many files and ranges to show.
 SHOWN_FILES, SHOWN_RANGES = 3, 6
-# Rules with these statuses can be judged by what a conforming target shows.
+# If a target conforms and a rule has one of these statuses, the target shows enough for the rule.
 SEEN = ("held", "known", "not_exercised")
 WORDS = {0: "conforms", 1: "does not conform"}
 
@@ -39,7 +39,7 @@ def result(verdict: Verdict) -> str:
 def shows_little(
     code: int, rules: Sequence[RuleVerdict], hides: str | tuple[str, ...] = NOT_SHOWN
 ) -> str:
-    """Return words to append to the result of a conforming target that does not show enough for
+    """Return text to append to the result of a conforming target if it does not show enough for
     most of the rules. Messages about such rules begin with `hides`.
     """
     hidden = sum((entry.message or "").startswith(hides) for entry in rules)

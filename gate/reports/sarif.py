@@ -133,7 +133,7 @@ def _location(scenario: str) -> dict[str, Any]:
 
 def _fingerprint(found: Found) -> str:
     finding = found.finding
-    words = (found.scenario.origin or {}).get("shape")  # for a crash, it names the code that raised
+    words = (found.scenario.origin or {}).get("shape")  # of a crash: with the code that raised
     if words is None:
         broken = Broken(finding.rule, finding.step, finding.message)
         words = shape(broken, found.scenario.request_ids)

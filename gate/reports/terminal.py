@@ -1,4 +1,4 @@
-"""Print the progress of a gate, a line per finding, and finally the faults and the verdict."""
+"""Print the progress of a gate, a line per finding and, at the end, the faults and the verdict."""
 
 import time
 from collections import Counter
@@ -55,11 +55,11 @@ COUNTED = (
     "not_exercised",
     "not_observable",
     "inconclusive",
-)  # statuses that the last line counts, if rules have them
+)  # statuses whose rules the last line counts, if there are any
 # If the target conforms, the rules with each of these statuses share a line.
 TOGETHER = ("held", "not_exercised", "not_observable")
-SPINNER = 2  # columns that the spinner takes up
-SETTLED = 1.0  # seconds until the rate of runs is meaningful
+SPINNER = 2  # width of the spinner in columns
+SETTLED = 1.0  # seconds after which the rate of runs means something
 
 
 class Pace:
@@ -181,8 +181,8 @@ def print_verdict(
 ) -> None:
     """Print one line per rule, one per engine, and the result.
 
-    Unless `verbose` is set, rules that held share a line. So do rules that were not exercised,
-    rules that were not observable, and rules that are inconclusive for the same reason.
+    Unless `verbose` is set, all rules that held share a line, all rules that were not exercised
+    share another, and so on. Inconclusive rules share a line if they have the same reason.
     """
     entries: Sequence[RuleVerdict] = verdict.rules
     if not verbose:
@@ -225,8 +225,8 @@ def print_faults(console: Console, faults: Sequence[Fault]) -> None:
 
 
 def print_grouped(console: Console, entries: Sequence[RuleVerdict], rules: Sequence[Rule]) -> None:
-    """Print three lines: the rules that held, those that were never exercised, and those that
-    cannot be judged because the target does not show enough.
+    """Print three lines: the rules that held, the rules that were never exercised, and the rules
+    for which the target does not show enough.
 
     The line for the rules that held gives the smallest number of steps that exercised any of them.
     """

@@ -25,14 +25,15 @@ from ..console.option_checks import check_choice
 from ..judging.profiles import set_hypothesis_home
 from ..processes.work_process import Unanswered, run_in_process
 
-# How many examples Hypothesis tries per contract with its crosshair backend, by profile.
+# For each profile, how many examples Hypothesis tries per contract, with its crosshair backend.
 PROFILES = {"ci": 0, "nightly": 50}
 START_UP = 20.0  # seconds that a new process may take to import CrossHair on a busy machine
 
 
 class Claim(NamedTuple):
-    """The answer of an engine about a contract. `holds` means that the engine explored every path
-    without a counterexample. `why` is the counterexample, or the reason why there is no answer."""
+    """An engine's answer about a contract. If `holds` is set, the engine explored every path and
+    found no counterexample. Otherwise, `why` is the counterexample, or the reason why there is no
+    answer."""
 
     holds: bool
     why: str = ""
@@ -94,7 +95,7 @@ def by_crosshair(name: str, seconds: float) -> Iterator[Claim]:
 
     # CrossHair passes the arguments that the precondition's signature names.
     allowed.__signature__ = inspect.signature(contract.holds)  # type: ignore[attr-defined]
-    REGISTERED_CONTRACTS.pop(contract.holds, None)  # remove an earlier registration for other sizes
+    REGISTERED_CONTRACTS.pop(contract.holds, None)  # it may be registered for other sizes
     register_contract(contract.holds, pre=allowed, post=true, skip_body=False)
     # Check only registered contracts, because CrossHair would take docstrings for contracts.
     options = AnalysisOptionSet(analysis_kind=[], per_condition_timeout=seconds)
@@ -108,8 +109,7 @@ def by_crosshair(name: str, seconds: float) -> Iterator[Claim]:
 
 
 def by_hypothesis(name: str, seconds: float) -> Iterator[Claim]:
-    """Check a contract with Hypothesis, on examples from CrossHair, and yield Hypothesis' claim
-    about it."""
+    """Check a contract with Hypothesis, on CrossHair's examples, and yield the claim."""
     contract = contracts()[name]
     tried: dict[str, Any] = {}
     set_hypothesis_home()
@@ -132,8 +132,7 @@ def by_hypothesis(name: str, seconds: float) -> Iterator[Claim]:
     try:
         holds()
     except Exception as error:
-        # After a failure, Hypothesis repeats it with plain numbers, so the last arguments are
-        # plain.
+        # Hypothesis repeats a failure with plain numbers, so the last arguments are plain.
         yield Claim(False, f"Hypothesis: {type(error).__name__}: {error}", tried or None)
     else:
         yield Claim(bool(tried), "Hypothesis tried nothing")
@@ -183,8 +182,8 @@ def _ask_all(
     for contract in chosen:
         began = time.monotonic()
         try:
-            # The limit of the engine counts CPU time, and the engine may exceed it. Kill it after
-            # twice as much wall-clock time.
+            # The engine's own limit counts CPU time, and the engine may exceed it. So kill the
+            # engine after twice as much wall-clock time.
             [claim] = run_in_process(2 * time_limit + START_UP, engine, contract.name, time_limit)
             answer = confirm_claim(contract, claim)
         except Unanswered as why:

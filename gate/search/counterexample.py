@@ -1,5 +1,5 @@
-"""Replay a counterexample that `schedproof search` found on the model. Shrink it, write it to a
-file and show it, and replay it on another target."""
+"""Replay a counterexample of `schedproof search` on the model. Shrink it, write it to a file, show
+it, and replay it on a second target."""
 
 import shlex
 import time
@@ -30,14 +30,16 @@ SHRINK_SECONDS = 10.0
 def open_second_target(
     console: Console, spec: str | None, system: str
 ) -> Iterator[tuple[str, Target] | None]:
-    """Open the second target, on which counterexamples are replayed as well. Yield None if the user
-    named no such target."""
+    """Open the target on which counterexamples are replayed in addition to the model. Yield None if
+    the user named no such target."""
     if spec is None:
         yield None
         return
     with opened(parse_target(spec), report=output.notice(console)) as opening:
         target = opening.target
-        target.start(system, SYSTEMS[system].revisions[0], {})  # fail at once if it is not a target
+        target.start(
+            system, SYSTEMS[system].revisions[0], {}
+        )  # fail before the search if it is no target
         yield spec, target
 
 
@@ -57,8 +59,8 @@ def show(
     Return the exit code.
 
     With `most`, the scenario is not shrunk, and is shown up to the step in which `most` is largest.
-    `formula` replaces the formula of the model's revision. `also` is another target to replay on.
-    `kept` is what to say of that target if it does not break the rule; "" for the usual words.
+    `formula` replaces the formula of the model's revision. `also` is a second target to replay on;
+    `kept` is the message if that target does not break the rule, or "" for the usual message.
     """
     target = ModelTarget(formula)
     outcome = run_replay(target, scenario, [rule])

@@ -1,6 +1,7 @@
 """`schedproof search` for rules that lemmas decide (`solver.systems.proofs_of`).
 
-The lemmas are proven first. Then come counterexamples for the cases that the lemmas leave open.
+The lemmas are proven first. Then the command shows counterexamples for the cases that the lemmas
+leave open.
 """
 
 import importlib.util
@@ -39,8 +40,8 @@ def blocks_of(block: int | None) -> str:
 
 
 def _sizes(block: int | None, lemmas: Sequence[Discharged]) -> str:
-    """Say for which block sizes the lemmas hold. Lemmas that run code always use a single block
-    size."""
+    """Return words that say for which block sizes the lemmas hold. Lemmas that run code always use
+    a single size."""
     if block is None and any(lemma.code for lemma in lemmas):
         return " (arithmetic for blocks of any size, code for blocks of one size)"
     return f" for {blocks_of(block)}"
@@ -70,7 +71,7 @@ def run_proofs(
     """Prove the lemmas of a rule. Then show its counterexamples, unless `prove` is set. Return the
     exit code.
 
-    If a counterexample breaks only another rule, show it, but do not count it against this rule.
+    A counterexample that breaks only another rule is shown, but does not count against this rule.
     `block` is the block size in tokens, or None for any size. `certificate` is an empty folder for
     the lemmas and for cvc5's proofs of them.
     """

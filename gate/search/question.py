@@ -98,7 +98,7 @@ def run(console: Console, question: Question) -> int:
     question = question._replace(time_limit=whole)
     if question.engine in ("explore", "all"):
         code = _explored(console, question, system, rule)
-        # This does not count as the answer: a rule that holds in a small scope is not proven.
+        # Not an answer by itself, because a rule that holds in a small scope is not proven.
         codes.append(code if question.engine == "explore" or code == BROKEN else INCONCLUSIVE)
     if CONFORMS in codes and BROKEN in codes:
         console.print(
@@ -256,9 +256,9 @@ def run_samples(
 
     def report_in_time(event: Event) -> None:
         if isinstance(event, Concluded):
-            return  # do not report it: the gate's verdict would only repeat the answer
+            return  # not reported, because the gate's verdict would only repeat the answer
         if isinstance(event, Found):
-            findings.append(event)  # decide at the end, since not every finding counts
+            findings.append(event)  # decided at the end, because not every finding counts
             return
         terminal(event)
         if isinstance(event, Progress) and not time_limit.left:

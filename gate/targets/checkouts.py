@@ -1,8 +1,8 @@
 """Run the scheduler of a checkout, a folder of source code that the user names.
 
 A checkout is not installed, but vLLM finds plugins by their entry points, and some plugins look up
-their own version. Therefore a folder with the metadata of an installed package is put on the
-process's path.
+their own version. So a folder with such metadata is put on the process's path, as if the checkout
+were an installed package.
 """
 
 import os
@@ -66,8 +66,7 @@ class Checkout:
         variable: the environment variable that gives the checkout's folder if the command line does
             not.
         needs: files that every supported checkout contains; "A|B" means A or B.
-        newer: a file and a text in it. Newer code has both; older code lacks the text or the whole
-            file.
+        newer: a file and a text. In newer code, the file exists and contains the text.
         revisions: the revisions for newer and older code; None for code that no adapter can drive.
         package: the package of which the checkout is a development version; it runs in that
             package's environment.
@@ -132,7 +131,7 @@ def folder_of(checkout: Checkout, folder: str) -> Path:
 
 
 def revision_of(checkout: Checkout, folder: str) -> str:
-    """Return the revision with which to compare the checkout's code. Raise InputError if none
+    """Return the revision to compare the checkout's code with. Raise InputError if no revision
     fits."""
     path = folder_of(checkout, folder)
     name, words = checkout.newer

@@ -1,9 +1,9 @@
 """Record which lines of a target's functions run, from within the target's process.
 
 When a counted module is imported, each statement in its functions gets a probe, much as pytest
-rewrites assertions. A probe sets one byte of a file that is mapped into memory. Therefore the
-target need not cooperate, every run is counted, and nothing is lost if the process crashes or is
-killed. A tracer (`sys.settrace`) would be several times slower.
+rewrites assertions. A probe sets one byte of a file that is mapped into memory, so nothing is lost
+if the process crashes or is killed. The target need not cooperate. A tracer (`sys.settrace`) would
+be several times slower.
 
 Standard library only: this file also runs inside the environment of a release under test.
 """
@@ -25,7 +25,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-VARIABLE = "SCHEDPROOF_COVERAGE"  # tells the target's process the folder
+VARIABLE = (
+    "SCHEDPROOF_COVERAGE"  # the environment variable that gives the folder to the target's process
+)
 PROBES = "__schedproof_probes__"  # a global of a counted module
 DECLARED = ("abstractmethod", "overload")
 # These decorators and functions compile a function's bytecode themselves and cannot compile a
@@ -36,7 +38,7 @@ COMPILERS = {
     *("register_jitable", "overload", "overload_method", "overload_attribute", "intrinsic"),
 }
 DECORATORS = {*COMPILERS, "compile", "kernel", "func"}
-# Bytes; the target can write to the files in the folder, so larger ones are ignored.
+# Bytes. Larger files in the folder are ignored, because the target can write there.
 LARGEST = 16 * 1024 * 1024
 INSTALLED = ("site-packages", "dist-packages")
 NOT_COUNTED = {*sys.stdlib_module_names, __name__.partition(".")[0]}
@@ -51,7 +53,7 @@ class Function(NamedTuple):
 
 
 class Entered(NamedTuple):
-    """A module and its probes; for each probe, whether any process has passed it."""
+    """A module, and for each of its probes whether any process has passed it."""
 
     path: str
     module: str
@@ -151,8 +153,8 @@ def _probe(number: int, statement: ast.stmt) -> ast.stmt:
 
 
 class _Probes(mmap.mmap):
-    """The probes of a module. A copy of them counts nothing, and neither does another process to
-    which a function has been sent."""
+    """The probes of a module. They count nothing if they are copied, for example when a function is
+    sent to another process."""
 
     def __reduce_ex__(self, _: Any) -> tuple[type[dict[int, int]], tuple[()]]:
         return dict, ()
@@ -166,11 +168,11 @@ class _CountingLoader(SourceFileLoader):
         try:
             probes = _insert_probes(tree)
             code = compile(tree, self.path, "exec", dont_inherit=True)
-        except RecursionError:  # deeply nested, such as a thousand times `elif`
+        except RecursionError:  # the code is too deeply nested, such as a thousand `elif`
             super().exec_module(module)
             return
         vars(module)[PROBES] = _map_probes(Path(os.environ[VARIABLE]), self, probes)
-        # The target may run a function's code with other globals, in which nothing is counted.
+        # If the target runs a function's code with other globals, nothing is counted.
         vars(builtins).setdefault(PROBES, {})
         exec(code, vars(module))
 
@@ -192,7 +194,7 @@ def _map_probes(folder: Path, loader: SourceFileLoader, probes: int) -> Any:
 
 
 def read_probes(folder: Path) -> list[Entered]:
-    """Return the probes that a target's processes have passed, by module."""
+    """Return, for each module, the probes that the target's processes have passed."""
     modules = []
     for file in _files(folder):
         try:
@@ -207,7 +209,7 @@ def read_probes(folder: Path) -> list[Entered]:
 
 
 def combine(*parts: Iterable[Entered]) -> list[Entered]:
-    """Combine recordings: return, by module, the probes that were passed in any of them."""
+    """Combine recordings. Return, for each module, the probes that were passed in any of them."""
     passed: dict[tuple[str, str], bytes] = {}
     for path, module, probes in chain(*parts):
         passed[path, module] = _combine(passed.get((path, module), b""), probes)
@@ -327,8 +329,8 @@ def count_packages(*packages: str) -> None:
 
 
 def count_beside(module: str) -> None:
-    """Count the lines of a module that has not been imported yet, and of modules in its package, in
-    its folder and in the working directory."""
+    """Count the lines of a module that has not been imported yet. Also count those of the modules
+    in its package, in its folder and in the working directory."""
     top = module.partition(".")[0]
     try:
         spec = importlib.util.find_spec(top)

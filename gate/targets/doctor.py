@@ -1,5 +1,5 @@
-"""Check an adapter before any gate: does it follow the protocol, and does it give the same
-answers when a run is repeated?"""
+"""Check an adapter before any gate: does it follow the protocol, and does a repeated run give the
+same answers?"""
 
 import json
 import subprocess
@@ -75,7 +75,8 @@ Remarks = Iterator[Remark]
 
 
 def examine(query: ProbeRequest, module: str | None) -> Remarks:
-    """Yield the results of all checks. `module` is the module of the user's adapter, or None."""
+    """Run all checks and yield their results. `module` is the module of the user's adapter, or
+    None."""
     if module is not None:
         yield from signatures(module)
     capabilities = probe(query)
@@ -98,8 +99,8 @@ def examine(query: ProbeRequest, module: str | None) -> Remarks:
 
 
 def sample(query: ProbeRequest, capabilities: Capabilities) -> Scenario:
-    """Return a scenario of four plain requests. Their prompts have one token, one block or several
-    blocks, and one request stops before max_tokens."""
+    """Return a scenario of four plain requests, with prompts of one token, one block or several
+    blocks. One of the requests stops before max_tokens."""
     scale = capabilities.scales[0]
     values = {**scales_of(query.system).scales[scale], **capabilities.fixed[scale]}
     config = full_config(query.system, query.revision, values)
@@ -294,7 +295,11 @@ def with_aborts(query: ProbeRequest, scenario: Scenario) -> Remarks:
     read_started(target.start(scenario.system, scenario.revision or "", scenario.config))
     if read_ok("abort", target.abort("no such request")) is not None:
         return
-    given_up = {"r0": 1, "r2": 1, "r1": 4}  # at 4, r1 has ended, so nothing may happen
+    given_up = {
+        "r0": 1,
+        "r2": 1,
+        "r1": 4,
+    }  # before step 4 r1 has ended, so this abort must have no effect
     requests = tuple(
         msgspec.structs.replace(request, abort_at=given_up.get(request.id))
         for request in scenario.requests

@@ -72,8 +72,7 @@ def opened(
         with pipe:
             yield Opened(pipe, lambda: pipe.stderr_tail)
     except TargetNotStarted as error:
-        # If `schedproof serve` rejects the factory, show that message rather than one about the
-        # process.
+        # If `schedproof serve` rejects the factory, show its message and not that of the process.
         lines = error.stderr_tail.strip().splitlines()[-1:]
         if lines and lines[0].startswith(f"{COMPLAINT}TARGET "):
             raise UnknownTargetError(lines[0].removeprefix(COMPLAINT)) from None
@@ -146,8 +145,8 @@ def _stdout_to_stderr() -> Iterator[None]:
 def _command(
     spec: TargetSpec, imports: Sequence[str], *, offline: bool, report: Callable[[str], None]
 ) -> tuple[Sequence[str], Mapping[str, str] | None, Sequence[str]]:
-    """Return the command and the environment of a target, and the modules that a fork server may
-    import for the target."""
+    """Return a target's command and environment, and the modules that a fork server may import for
+    it."""
     if spec.kind == "command":
         return spec.command, None, ()
     release = spec.release

@@ -42,8 +42,8 @@ class Target(Protocol):
 
 
 class Interrupted(BaseException):
-    """Raised by Ctrl-C and similar signals, to tell them from a KeyboardInterrupt that the target
-    raises itself."""
+    """Raised by Ctrl-C and similar signals. The target itself may raise a KeyboardInterrupt, which
+    is a crash."""
 
 
 class ProtocolError(Exception):
@@ -73,15 +73,17 @@ MOST_FRAMES = 40
 def serve(target: Target) -> None:
     """Answer requests until stdin ends, until nobody reads the replies, or until Ctrl-C is pressed.
 
-    SIGUSR1 prints the target's stack to stderr, so that a client can see where the target hangs. So
-    does a fatal signal, such as a segmentation fault. If the target hangs in Python code, a second
-    stack follows after a moment, which has only the calls that do not return.
+    SIGUSR1 prints the target's stack to stderr, so that a client can see where the target hangs. A
+    fatal signal, such as a segmentation fault, also prints the stack. If the target hangs in Python
+    code, a second stack follows after a moment, with only the calls that do not return.
     """
     signal.signal(signal.SIGUSR1, _look_for_hanging_calls)
     faulthandler.register(signal.SIGUSR1, file=2, chain=True)
     faulthandler.enable(file=2, all_threads=False)
     for number in SIGNALS:
-        if callable(signal.getsignal(number)):  # otherwise it ends the process, or is ignored
+        if callable(
+            signal.getsignal(number)
+        ):  # by default, the signal ends the process or is ignored
             signal.signal(number, _interrupt)
     replies = _claim_stdout()
     try:
@@ -224,7 +226,8 @@ def _claim_stdout() -> BinaryIO:
     """Keep the real stdout for replies, and send all other output to stderr.
 
     C libraries print to descriptor 1, so redirect the descriptor itself and not only `sys.stdout`.
-    The redirection outlives the last request, so that exit handlers cannot print among the replies.
+    The redirection stays in place after the last request, so that exit handlers cannot print among
+    the replies.
     """
     sys.stdout.flush()
     replies = os.fdopen(os.dup(1), "wb")

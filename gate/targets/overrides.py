@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from inspect import Parameter, Signature
 from typing import Any, NamedTuple
 
-OTHER = ("called with every argument", "called by keyword")  # the calls that need not be made
+OTHER = ("called with every argument", "called by keyword")  # the optional calls
 BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -21,8 +21,8 @@ class Override(NamedTuple):
         base, expected: the same for the method of the release.
         fails: why the override rejects a call with only the arguments that the release's method
             requires, or "".
-        may_fail: another call that the release's method accepts and the override rejects, and why;
-            or "".
+        may_fail: another call that the release's method accepts and the override rejects, with the
+            reason; or "".
     """
 
     file: str
@@ -36,8 +36,9 @@ class Override(NamedTuple):
 
 
 def overrides(cls: type, own: type) -> list[Override]:
-    """Return the methods of `own` that `cls` or a class between them overrides. Special methods are
-    left out: if `__init__` does not fit, the scheduler does not start, and the error says why."""
+    """Return the methods of `own` that `cls` or a class between the two overrides. Special methods
+    are left out: if `__init__` does not fit, the scheduler does not start, and the error says why.
+    """
     mine = cls.__mro__[: cls.__mro__.index(own)]
     names = dict.fromkeys(name for part in mine for name in vars(part))
     found = [_override(name, mine, own.__mro__[:-1]) for name in names if name[:2] != "__"]
@@ -71,14 +72,14 @@ def _override(name: str, mine: tuple[type, ...], theirs: tuple[type, ...]) -> Ov
 
 
 def _function(value: Any) -> Any:
-    """Return the function behind a class attribute, or None if the attribute is not a method."""
+    """Return the function of a class attribute, or None if the attribute is not a method."""
     value = getattr(value, "__func__", value)
     return value if inspect.isfunction(value) else None
 
 
 def _calls(expected: Signature, static: bool) -> Iterator[tuple[list[None], dict[str, None]]]:
-    """Yield arguments that a method with this signature accepts: first only those that it
-    requires, then all of them, by position and by keyword."""
+    """Yield calls that a method with this signature accepts: one with only the required arguments,
+    then some with all arguments, by position and by keyword."""
     parts = [*expected.parameters.values()][not static :]
     by_position = [part for part in parts if part.kind in BY_POSITION]
     by_keyword = [part for part in parts if part.kind is Parameter.KEYWORD_ONLY]

@@ -1,8 +1,8 @@
 """Run a target behind a pipe: a process that answers JSON Lines within time limits.
 
 Each line that is sent gets exactly one line in reply. After a fault, replies could no longer be
-matched with requests. So the process and everything that it has started are killed before the error
-is raised, and the next `start` spawns a new process.
+matched with requests. So a fault kills the process and everything that it has started, before the
+error is raised. The next `start` spawns a new process.
 """
 
 import contextlib
@@ -37,10 +37,10 @@ from .target_spec import MEMORY_LIMIT
 
 LONGEST_LINE = 16 * 1024 * 1024  # bytes; a process that writes a longer line is considered broken
 STDERR_KEPT = 8 * 1024  # bytes
-EXIT_PATIENCE = 0.5  # seconds for a process to end by itself, and as many again after SIGTERM
-LOOP_PATIENCE = 3.0  # seconds until a target has found the calls that do not return
-DEATH_PATIENCE = 3.0  # seconds until a dead process is reaped, even on a busy machine
-# Seconds between two checks of a silent process: whether it is alive, and its size.
+EXIT_PATIENCE = 0.5  # seconds in which a process may end by itself, and again after SIGTERM
+LOOP_PATIENCE = 3.0  # seconds to wait until a target has found the calls that do not return
+DEATH_PATIENCE = 3.0  # seconds to wait until a dead process is reaped, on a busy machine
+# Seconds between two checks of a silent process: is it alive, and how large is it?
 LOOK_AROUND = 0.25
 LOOK_EVERY = 16  # the memory of a process that is never silent is checked after this many answers
 SERVING = "jsonl.py"  # the file at which our own frames begin in a stack
@@ -94,7 +94,8 @@ class Child:
         self._stderr = stderr
         self._answers = 0
         self._sizes = _open(f"/proc/{self._process.leader}/statm")
-        # A target that does not read its input must not block us for longer than its time limit.
+        # If a target does not read its input, a write must not block for longer than the time
+        # limit.
         os.set_blocking(self._in, False)
         self._writable, self._readable = select.poll(), select.poll()
         self._writable.register(self._in, select.POLLOUT)
@@ -166,9 +167,9 @@ class Child:
     def _stacks(self) -> str:
         """Return the stack of a Python target that schedproof serves (`jsonl.serve`).
 
-        The target prints its stack when it gets a signal, and then, unless it hangs in a C
-        function, the calls that do not return. Return these if there are any. Any other process is
-        ended by this signal, and would be killed a moment later anyway.
+        On a signal, such a target prints its stack. Unless it hangs in a C function, it then prints
+        the calls that do not return; if there are any, return these. The signal ends any other
+        process, which would be killed a moment later anyway.
         """
         before = self._stderr.text()
         with contextlib.suppress(ProcessLookupError):
@@ -207,7 +208,7 @@ class Child:
         # After a fork, the target belongs to the parent.
         if self._ended or os.getpid() != self._owner:
             return
-        self._ended = True  # first, because two threads may end it (`schedproof step`)
+        self._ended = True  # first, because two threads may end the process
         self._stdin.close()
         if nicely and self.returncode_soon() is None:
             self._process.signal_group(signal.SIGTERM)
@@ -227,7 +228,7 @@ def _open(path: str) -> int | None:
         return None
 
 
-# Seconds; the least time that `start` gets in a process that has already had a run.
+# Seconds: the shortest time limit of a `start` in a process that has already had a run.
 RESTART_LIMIT = 30.0
 
 Reply = dict[str, Any]
@@ -277,7 +278,7 @@ class PipeTarget:
         self._stderr = Tail()
         self._has_answered = False
         self._has_started = False
-        self._is_fresh = False  # output before the first `start` counts as output of that start
+        self._is_fresh = False  # output before the first `start` counts as part of it
 
     @property
     def stderr_tail(self) -> str:
@@ -290,7 +291,7 @@ class PipeTarget:
         return None if self._child is None else self._child.process_id
 
     def begin(self) -> None:
-        """Spawn the process now, so that it can load what it needs while other work is done."""
+        """Spawn the process now, so that it loads its modules while other work is done."""
         if self._child is None:
             self._child = self._spawn()
             self._has_started, self._is_fresh = False, True
@@ -386,8 +387,8 @@ class PipeTarget:
 
 @contextlib.contextmanager
 def forking(pipes: Sequence[PipeTarget]) -> Iterator[Path | None]:
-    """Start a server that can fork the processes of all these targets, and yield its socket, or
-    None if there is no such server."""
+    """Start a server that can fork the processes of all these targets, and yield the server's
+    socket. Yield None if no server can do this."""
     kinds = {(pipe.command, tuple(pipe.imports)) for pipe in pipes}
     if len(kinds) != 1 or not pipes[0].imports:
         yield None
@@ -397,8 +398,8 @@ def forking(pipes: Sequence[PipeTarget]) -> Iterator[Path | None]:
 
 
 def own_stack(stderr: str) -> str:
-    """Return what a process wrote to stderr. If it contains a stack, leave out the frames that
-    called the target, and what follows them."""
+    """Return what a process wrote to stderr. If this contains a stack, leave out the frames that
+    called the target, and everything after them."""
     stack = stderr.find("most recent call first")
     serving = stderr.find(SERVING, stack) if stack >= 0 else -1
     return stderr if serving < 0 else stderr[: stderr.rfind("\n", 0, serving) + 1]

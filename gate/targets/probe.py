@@ -1,4 +1,4 @@
-"""Find out which configurations a target accepts and which fields it shows, before judging it."""
+"""Before a target is judged, find out which configurations it accepts and which fields it shows."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -44,8 +44,8 @@ class Capabilities:
 
     `fixed` contains, for each scale, the keys for which the target accepts only one value.
     `refused` gives the reason for each feature and each kind of configuration (`GateScales.kinds`)
-    that the target refuses; `refused_kinds` lists only the kinds. `crashes` maps each feature, kind
-    or scale with which the target crashes at `start` to the configuration and the crash. `left_out`
+    that the target refuses; `refused_kinds` lists only the kinds. If the target crashes at `start`
+    with a feature, a kind or a scale, `crashes` gives the configuration and the crash. `left_out`
     contains messages for the user about everything else that is not judged.
     """
 
@@ -157,8 +157,7 @@ def _without_controls(request: ProbeRequest, started: Started) -> list[str]:
 
 
 def as_usual(request: ProbeRequest) -> tuple[list[str], Started | None]:
-    """Return the scales that the target accepts in the usual configuration, and one of its replies
-    to `start`."""
+    """Return the scales that the target accepts as they are, and a reply to `start`."""
     scales = list[str]()
     started: Started | None = None
     for scale in SCALES:
@@ -174,8 +173,8 @@ def as_usual(request: ProbeRequest) -> tuple[list[str], Started | None]:
 class _Plainest(NamedTuple):
     """A scale's configuration with as few features as the target accepts.
 
-    `instead` is a feature that the target insists on, if any. `why` is the target's message when
-    that feature is off.
+    `instead` is a feature that the target requires, if any. `why` is the target's message when that
+    feature is off.
     """
 
     base: Config
@@ -205,8 +204,8 @@ def _plainest(request: ProbeRequest, scale: str) -> _Plainest:
 
 
 def _features(request: ProbeRequest, plainest: _Plainest, capabilities: Capabilities) -> Config:
-    # A feature may appear twice, once in combination with another one. It is refused only if both
-    # are.
+    # A feature may appear twice, once in combination with another one. It counts as refused only if
+    # the target refuses both.
     base = plainest.base
     refused, instead = dict[str, tuple[str, str]](), dict[str, Any]()
     taken: set[str] = set()

@@ -12,10 +12,10 @@ from zlib import crc32
 
 from .jsonl import ProtocolError
 
-# A scenario does not store its tokens. They are computed, since it only matters which of them are
-# equal. A token has 31 bits, more than the vocabulary of a model needs. With fewer bits, two of a
-# thousand streams could begin with the same token by chance. Correct hits in the prefix cache would
-# then be reported as wrong.
+# A scenario does not store its tokens. It only matters which of them are equal, so they are
+# computed. A token has 31 bits, more than the vocabulary of a model needs. With fewer bits, two of
+# a thousand streams could begin with the same token by chance, and correct hits in the prefix cache
+# would be reported as wrong.
 VOCABULARY = 2**31 - 1
 EOS = 1
 FIRST_TOKEN = 2  # 0 is padding, 1 is EOS
@@ -31,9 +31,9 @@ def stream_tokens(stream: str, count: int, start: int = 0) -> list[int]:
 class Output:
     """The output of a request.
 
-    `accepted` prescribes how many drafts are correct: in the n-th verification, the first
-    `accepted[n]` drafts. After the last entry, the list starts over. `stream` names the stream of
-    tokens and defaults to the request's id.
+    `accepted` prescribes which drafts are correct: the first `accepted[n]` drafts of the n-th
+    verification. After the last entry, the list starts over. `stream` names the stream of tokens
+    and defaults to the request's id.
     """
 
     id: str

@@ -18,8 +18,8 @@ BEYOND_START_UP = "SCHEDPROOF_BEYOND_START_UP"  # an environment variable of the
 
 
 class StartUp(NamedTuple):
-    """Whether a server of this release would start with a configuration; None if unknown. `why`
-    names the check that passed, or gives the reason why it failed."""
+    """Whether a server of this release would start with a configuration, or None if this is
+    unknown. `why` names the check that passed, or gives the reason for a failure."""
 
     starts: bool | None
     why: str
@@ -74,12 +74,12 @@ class HostedTarget:
         raise NotImplementedError
 
     def advance(self, engine: Any) -> dict[str, Any]:
-        """Make one decision and complete it. Call `abort_inside` in between. Return the step."""
+        """Make one decision, call `abort_inside`, complete the decision, and return the step."""
         raise NotImplementedError
 
     def start(self, system: str, revision: str, config: dict[str, Any]) -> Reply:
-        """Start a fresh scheduler. `revision` is ignored: it names the model that the target is
-        compared with."""
+        """Start a fresh scheduler. `revision` is ignored, because it only says which model the
+        target is compared with."""
         self.stop()
         try:
             hosted = self.open(system, config)
@@ -122,9 +122,8 @@ class HostedTarget:
 
     def abort_inside(self, engine: Any) -> list[str]:
         """Perform the aborts that the client requested inside the step. Return all requests whose
-        aborts this step reports.
-
-        The engine core treats aborts that arrive while the model runs in the same way.
+        aborts this step reports. The engine core does the same with aborts that arrive while the
+        model runs.
         """
         self._aborted += [name for name in self._inside if engine.abort(name)]
         return self._aborted

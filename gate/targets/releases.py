@@ -1,11 +1,11 @@
 """Install a real release once, for the CPU, and run it as a target.
 
 One virtual environment serves all releases; PYTHONPATH selects one of them. The environment
-contains every package that the schedulers import, in fixed versions and without their dependencies,
-so that pip cannot install CUDA or triton. Of vLLM, only the Python part is kept.
+contains every package that the schedulers import, in fixed versions. Their dependencies are not
+installed, so that pip cannot install CUDA or triton. Of vLLM, only the Python part is kept.
 
 Each part of an installation is built in a temporary folder, which is renamed once the part is
-complete. Therefore any part that exists is complete.
+complete. So a part that exists is always complete.
 """
 
 import base64
@@ -73,7 +73,7 @@ def _can_be_judged(name: str, version: str) -> bool:
 
 TORCH = "2.13.0"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-# For packages that have wheels for Linux only. Their Python part is the same everywhere.
+# For packages that only have wheels for Linux. Their Python part is the same everywhere.
 LINUX = ("manylinux1", "manylinux2014", "manylinux_2_28", "manylinux_2_31", "manylinux_2_35")
 
 UNFINISHED = ".partial"
@@ -182,8 +182,8 @@ def checkout_at(folder: Path, revision: str, name: str) -> Path:
 
 
 def _variables(release: Release, cache: Path, path: list[Path]) -> dict[str, str]:
-    # Drop the user's own settings, and those of a gate that may have started this process: a run
-    # must not depend on the environment.
+    # A run must not depend on the environment, so drop the user's settings, and those of a gate
+    # that may have started this process.
     prefixes = [prefix for package in packages().values() for prefix in package.settings]
     foreign = ("PYTHON", "SCHEDPROOF_", *prefixes)
     env = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
@@ -205,7 +205,8 @@ class _Part:
     title: str
     size: str
     build: Callable[["_Workshop", Path], None]
-    # Returns the name of a file that is missing from the folder or has changed, or "".
+    # A function that returns the name of a file that is missing from the folder or has changed, or
+    # "".
     damage: Callable[[Path], str]
 
     def is_there(self) -> bool:
@@ -248,7 +249,7 @@ def _tree(cache: Path, layer: Layer) -> _Part:
 
 
 def _install(parts: list[_Part], python: Path, cache: Path, report: Report) -> None:
-    # Code in the cache is executed, so only this user may write to it, whatever the umask.
+    # Code in the cache is executed, so only this user may write there, whatever the umask.
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _lock(cache / "lock", report) as lock:
         workshop = _Workshop(cache / "downloads", python, lock, report)
@@ -342,7 +343,7 @@ class _Workshop:
 
 
 def run(command: Sequence[str], env: dict[str, str], lock: int) -> tuple[int, str]:
-    """Run a child process, and let it hold the lock too, because it may go on writing after
+    """Run a child process that also holds the lock, because it may continue to write after
     schedproof is killed."""
     done = run_watched(command, env=env, pass_fds=(lock,), stderr=subprocess.STDOUT)
     return done.returncode, done.stdout.decode(errors="replace")
@@ -382,8 +383,7 @@ def _install_torch(workshop: _Workshop, python: Path) -> None:
 
 
 def complaint(output: str) -> str:
-    """Return the line that gives the reason, from the output of a failed child process (usually
-    pip)."""
+    """Return the line of a failed process (usually pip) that gives the reason of the failure."""
     missing = re.search(r"satisfies the requirement (\S+) \(from versions: (.*)\)", output)
     if missing and "require a different python version" in output:
         return f"{missing[1]} does not support this Python ({platform.python_version()})"
@@ -408,8 +408,8 @@ RECORD = "*.dist-info/RECORD"  # lists the name, digest and length of each file 
 def check_published(wheel: Path, name: str) -> bool:
     """Return whether the list of published wheels contains this wheel.
 
-    If it lists only other wheels of that release, remove the file and raise ReleaseError: the wheel
-    is not the published one.
+    If the list contains other wheels of this release but not this one, remove the file and raise
+    ReleaseError.
     """
     known = published_digests().get(name)
     if known is None:
@@ -457,8 +457,8 @@ def _is_wanted(path: PurePosixPath) -> bool:
 
 
 def difference(folder: Path) -> str:
-    """Return the name of a file in an unpacked wheel that has changed, or of a module that is not
-    part of the wheel. Return "" if there is none. Compiled modules are ignored."""
+    """Return the name of a file in an unpacked wheel that has changed, or of a module that does not
+    belong to the wheel, or "". Compiled modules are ignored."""
     listed = {row[0]: row[1] for row in _rows(folder) if _is_wanted(PurePosixPath(row[0]))}
     if not listed:
         return "RECORD"

@@ -13,7 +13,7 @@ from ..files.disk import unique_keys
 
 Config = Mapping[str, Any]
 
-# A number of blocks that is enough even for releases that reserve no blocks.
+# A pool that is large enough even for releases that do not reserve blocks.
 POOL: Config = {"num_blocks": 64}
 
 

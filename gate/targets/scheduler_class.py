@@ -19,22 +19,21 @@ from typing import Any
 
 from . import coverage
 
-# Environment variables of the target's process. One names the user's class. The other is set if the
-# release's class from which it is derived should run instead.
+# Environment variables of the target's process. One names the user's class. The other is set to run
+# the release's class, from which the user's class is derived, instead.
 VARIABLE = "SCHEDPROOF_SCHEDULER"
 OWN_CLASS = "SCHEDPROOF_OWN_CLASS"
 
 
 def load_early(load: Callable[[], object]) -> None:
-    """Load the release and the user's class before the first request, because an error in the class
-    would otherwise look like a refusal of `start`. Output of the class's module goes to stderr."""
+    """Load the release and the user's class before the first request. Otherwise, an error in the
+    class would look like a refusal of `start`. Output of the class's module goes to stderr."""
     if is_chosen():
         with contextlib.redirect_stdout(sys.stderr):
             load()
 
 
 def is_chosen() -> bool:
-    """Return whether the user named a class."""
     return VARIABLE in os.environ
 
 
@@ -82,7 +81,7 @@ def _from_file(file: str) -> ModuleType:
 
 
 def title(name: str, version: str) -> tuple[str, str]:
-    """Return the name and the version to report, which mention the user's class if there is one."""
+    """Return the name and the version to report. They mention the user's class if there is one."""
     words = os.environ.get(VARIABLE)
     if words is None or OWN_CLASS in os.environ:
         return name, version

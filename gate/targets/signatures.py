@@ -23,7 +23,7 @@ def compare(module_name: str) -> Compared | None:
     try:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit):
-        return []  # the target does not start, which says why
+        return []  # starting the target will report the error
     relied = getattr(module, "RELIES_ON", None)
     if relied is None:
         return None

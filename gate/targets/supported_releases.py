@@ -23,12 +23,12 @@ class Package:
     system.
 
     Attributes:
-        versions: the supported versions, oldest first. Each is mapped to the version of `runs_on`
-            that it needs. If the package runs on no other, each is mapped to itself.
+        versions: maps each supported version, oldest first, to the version of `runs_on` that it
+            needs, or to itself if the package runs on no other.
         revision_of: a function that returns the revision of the model to compare a version with.
-        since: versions later than this one are accepted as well, although they are untested.
-        settings: prefixes of environment variables with the user's own settings. The process does
-            not get these variables.
+        since: later versions than this one are accepted as well, untested.
+        settings: prefixes of environment variables with the user's own settings, which are not
+            passed to the process.
         cache_variable: the environment variable for the folder of the package's own cache.
         imports: slow modules of other packages that every version imports.
     """
@@ -57,7 +57,7 @@ class Package:
 
 
 class Layer(NamedTuple):
-    """One of the packages that make up a release, in one version."""
+    """A package that is part of a release, and its version."""
 
     package: Package
     version: str
@@ -67,8 +67,8 @@ class Layer(NamedTuple):
 class Release:
     """A published version of a scheduler, or a checkout whose code is in `folder`.
 
-    Some schedulers run on another package; `base` is the version of that package. For all others,
-    it is their own version.
+    If the scheduler runs on another package, `base` is the version of that package; otherwise, it
+    is the scheduler's own version.
     """
 
     name: str

@@ -40,8 +40,7 @@ class TargetSpec:
 
     Attributes:
         kind: the form of the target, which determines which of the other fields apply.
-        formula: the volumetric formula that `model:FORMULA` names, which replaces the revision's
-            own.
+        formula: the volumetric formula that `model:FORMULA` names. It replaces the revision's own.
         scheduler: the class that replaces the release's own, in one of the forms in `CLASSES`, with
             an absolute path.
         is_base: whether to run the class from which `scheduler` is derived instead of `scheduler`.
@@ -72,8 +71,7 @@ class TargetSpec:
 
     @property
     def is_model(self) -> bool:
-        """Whether this is a reference model. A comparison with the model would compare it with
-        itself."""
+        """Whether this is a reference model, which must not be compared with itself."""
         return self.kind == "model"
 
     @property
@@ -120,8 +118,8 @@ class TargetSpec:
 
 
 def are_versions_of_one(first: TargetSpec, second: TargetSpec) -> bool:
-    """Return whether both targets are versions of the same real scheduler, possibly with a class
-    that is derived from it. Then even the numbers of their blocks can be compared."""
+    """Return whether both targets are versions of the same real scheduler, or of a class that is
+    derived from it. In this case, even the numbers of their blocks can be compared."""
     return first.own_system is not None and first.own_system == second.own_system
 
 
@@ -250,10 +248,9 @@ def replay_options(
 
 
 def is_adapters_fault(first: Broken, behind: Sequence[str], spec: TargetSpec) -> bool:
-    """Return whether a failure must be blamed on the adapter and not on the scheduler.
-
-    schedproof's own adapters of releases are trusted more: if the run broke a rule earlier, or if
-    the scheduler is a user's class, the scheduler is blamed.
+    """Return whether a failure must be blamed on the adapter and not on the scheduler. schedproof's
+    own adapters of releases are trusted more: behind such an adapter, the scheduler is blamed if
+    the run broke a rule earlier or if the scheduler is a user's class.
     """
     is_ours = spec.own_system is not None
     return first.by_adapter and not (is_ours and (behind or spec.scheduler))

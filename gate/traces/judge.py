@@ -63,9 +63,9 @@ class TraceRun:
 class TraceJudge:
     """Judge the events of a trace one after the other.
 
-    `broke` is called when a run breaks a rule, and `over` is called when a run has ended. `notice`
-    receives messages about anything that does not belong to a run. `watch` is called after each
-    judged step; the history is then kept whole. `cut` is set if the record ends too early.
+    `broke` is called when a run breaks a rule, and `over` when a run has ended. `notice` receives
+    messages about anything that does not belong to a run. `watch`, if given, is called after each
+    judged step; the history then keeps all steps. `cut` is set if the record ends too early.
     """
 
     def __init__(
@@ -100,12 +100,12 @@ class TraceJudge:
             self._end()
 
     def _check_finished(self) -> None:
-        """Set `cut` if the current run was not stopped, and some of its requests have not finished.
-        A paused scheduler may leave them unfinished. An aborted request is unfinished until the
-        next step reports it.
+        """Set `cut` if the current run was not stopped although some of its requests have not
+        finished. While the scheduler is paused, requests may be unfinished. An aborted request is
+        unfinished until the next step reports it.
 
-        If another `start` follows, the current run needs a `stop` as well, because the server may
-        have been restarted after a crash.
+        If another `start` follows, the current run must also have been stopped, because the server
+        may have crashed and been restarted.
         """
         run = self._run
         if run is None or run.broken or self.cut is not None:
@@ -165,7 +165,7 @@ class TraceJudge:
         return self.judged[system, revision]
 
     def _crash_at_start(self, line: int, system: str, revision: str, message: str) -> None:
-        """Count a run without steps, which breaks the rule that no operation crashes."""
+        """Count a run without steps that breaks the rule that no operation crashes."""
         judged = self._judged(system, revision)
         self.runs += 1
         judged.runs += 1
@@ -218,7 +218,7 @@ class TraceJudge:
             run.explainer.accept(request, open_ended=event.open_ended)
 
     def _reject(self, run: TraceRun, event: Rejected) -> None:
-        """Judge the refusal of a request, unless the request was refused because of its id."""
+        """Judge the refusal of a request, unless the reason was the request's id."""
         assert self._of is not None
         self._of.rejected += event.operation == "add"
         history = run.monitor.history

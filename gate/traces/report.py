@@ -1,5 +1,5 @@
-"""Print the results of `check-trace`: broken runs as they are found, then the models that match,
-and the verdict."""
+"""Print the results of `check-trace`: broken runs as they are found and, at the end, the models
+that match and the verdict."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,8 +43,8 @@ class TraceReporter:
         print_broken(self._console, run)
 
     def over(self, run: TraceRun) -> None:
-        """When a run ends, print the rest: the steps that followed a printed failure, or a remark
-        if the run breaks no rule but differs from its model."""
+        """When a run ends, print how many steps followed a printed failure, or a remark if the run
+        breaks no rule but differs from its model."""
         explainer = run.explainer
         if run.number in self._shown:
             self._shown.discard(run.number)

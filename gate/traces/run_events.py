@@ -21,7 +21,7 @@ class Begun(NamedTuple):
 
 
 class NotBegun(NamedTuple):
-    """No run begins, because the target did not accept the configuration. If it crashed instead,
+    """No run begins, because the target refused the configuration or crashed. After a crash,
     `crashed` contains the system, the revision and the message."""
 
     line: int
@@ -56,7 +56,7 @@ class Aborted(NamedTuple):
 
 
 class Controlled(NamedTuple):
-    """An operator reset or paused the scheduler. `done` says whether the scheduler did it."""
+    """An operator told the scheduler to reset or pause. `done` says whether it did."""
 
     line: int
     kind: str

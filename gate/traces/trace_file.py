@@ -70,8 +70,8 @@ def open_trace(file: str) -> Iterator[Source]:
 
 
 class _Unpacked(io.RawIOBase):
-    """The content of a compressed file, up to the point where it is cut off. GzipFile itself
-    would lose the last 64 KiB before that point."""
+    """The content of a compressed file, which may be cut off. GzipFile itself would lose the last
+    64 KiB before that point."""
 
     def __init__(self, raw: BinaryIO) -> None:
         self._file = gzip.GzipFile(fileobj=raw)
@@ -90,7 +90,7 @@ def _raw(file: str) -> io.FileIO:
 
 
 MAX_LINE = 8 * 1024 * 1024
-MAX_BLANK = 10_000  # consecutive lines; a small compressed file could contain billions of them
+MAX_BLANK = 10_000  # in a row; a small compressed file could contain billions of them
 STEP = b'{"op": "step"}\n'  # the most frequent line, byte by byte as the recorder writes it
 CHANGES = "block_changes"
 WITH_CHANGES = NULLABLE | {"blocks"}  # fields that may be absent from a step with `block_changes`
@@ -170,7 +170,7 @@ class _Reading:
             return request
         operation = request["op"]
         if self._promised is None and operation not in ("start", "stop"):
-            raise self._error(f'$.op: "{operation}" before a start that the target accepted')
+            raise self._error(f'$.op: "{operation}" before the target accepted a start')
         line = self._line()
         if line is None:
             why = "the record ends there, or the target died or hung during this operation"
@@ -378,7 +378,7 @@ class _Reading:
             if kept > len(before):
                 place = f"$.{CHANGES}.{ascii(name)[1:-1]:.60}[0]"
                 raise self._error(
-                    f"{place}: {kept}; valid: 0 to {len(before)}, the number it had before"
+                    f"{place}: {kept}; valid: 0 to {len(before)}, its blocks before the step"
                 )
             tables[name] = before[:kept] + new
         return tables
@@ -404,7 +404,7 @@ def _read_line(line: bytes) -> dict[str, Any]:
     try:
         value = DECODE(line)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        # Not every release of msgspec says so with a UnicodeDecodeError.
+        # Not every release of msgspec raises a UnicodeDecodeError for this.
         try:
             line.decode()
         except UnicodeDecodeError as wrong:

@@ -21,8 +21,8 @@ NOT_SHOWN, TOO_LITTLE = "the trace does not show ", "the trace shows too little"
 class First(NamedTuple):
     """Where a rule was first broken. Runs and lines are counted from 1, steps from 0.
 
-    `consequence_of` is the rule that was broken before this one in the same step. `by_adapter`
-    means that the adapter, not the scheduler, must have caused this failure or the one before it.
+    `consequence_of` is the rule that was broken before this one in the same step. If `by_adapter`
+    is set, the adapter and not the scheduler must have caused this failure or the one before it.
     """
 
     run: int
@@ -65,9 +65,9 @@ class JudgedRevision:
         self.others |= started[:2] != self.started[:2]
 
     def note(self, rule: str, place: First) -> None:
-        """Record that a rule was broken, and keep only the most informative place. Failures of the
-        scheduler are more informative than those of the adapter, and first failures more than
-        consequences."""
+        """Record that a rule was broken at this place. Of several places, keep the one that tells
+        most: a failure of the scheduler rather than of the adapter, and a first failure rather than
+        a consequence."""
         known = self.first.get(rule)
         if known is None or _says_little(known) > _says_little(place):
             self.first[rule] = place
@@ -156,8 +156,8 @@ def conclude(
 ) -> TraceVerdict:
     """Return the verdict on all runs.
 
-    A trace without a run is inconclusive. So is one that was cut off, unless a rule is broken
-    before that: the target may have crashed or hung where the record ends.
+    A trace without a run is inconclusive. A trace that was cut off is also inconclusive, unless a
+    rule is broken in the part before: the target may have crashed or hung where the record ends.
     """
     parts = tuple(_part(file, run, explained) for run in judged)
     codes = [verdict.exit_code(part.rules, named, interrupted) for part in parts if part.rules]

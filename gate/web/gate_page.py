@@ -1,5 +1,5 @@
 """Render a whole gate as one page: each fault with its cause, the runs, and the parts that were
-left out. Another page shows the parts of the target's code that ran, by module, function and line.
+left out. A second page shows which parts of the target's code ran, by module, function and line.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ from .base.drawing import WIDE, Picture, picture
 from .base.page import render_template
 
 SHOWN_REFUSALS = 6
-DRAWN = 20  # at most this many faults get a picture; others get one line
+DRAWN = 20  # at most this many faults get a picture; all others get one line
 WORDS = {
     "violated": "broken",
     "known": "known, and accepted",

@@ -281,7 +281,7 @@ def _broken_run(graph: Graph, rule: Rule) -> Shown | None:
         outcome = replay(ModelTarget(), scenario, [rule], last_step=steps_of(labels) - 1)
         if outcome.broken:
             return Shown(tuple(path), scenario, True, outcome.broken[0].message)
-    # In a cycle without progress, no single move breaks the rule.
+    # The rule is broken by a cycle without progress, not by a single move.
     for counterexample in graph.result.counterexamples:
         if counterexample.rule == rule.id:
             outcome = replay(ModelTarget(), counterexample.scenario, [rule])
@@ -303,8 +303,8 @@ def _staked_run(graph: Graph, rule: Rule) -> Shown | None:
 
 
 def _decided(graph: Graph, edge: int) -> Iterator[tuple[Label, ...]]:
-    """Yield the path. If the length of a request was not read, also yield the path with each
-    possible length, because the rule's witness may depend on it."""
+    """Yield the path. If the scheduler never read the length of some request, also yield the path
+    with each possible length, because the rule's witness may depend on the length."""
     labels = graph.labels(graph.path_through(edge))
     yield labels
     target = graph.edges[edge].target

@@ -23,8 +23,8 @@ SWITCHES = ("early_eos", "interleave", "pausing")
 
 
 def read_setting(revision: str | None, changes: list[str]) -> Setting:
-    """Return the setting that `--revision` and `--param` describe. If no number of requests is
-    given, it is 0."""
+    """Return the setting that `--revision` and `--param` describe. Its number of requests is 0 if
+    none is given."""
     name = "sound" if revision is None else revision
     formula = ADMITS_BY.get(name)
     if name in RELEASED_FORMULAS:
@@ -94,8 +94,8 @@ def read_formula(name: str) -> str:
 
 
 def kept_instead(rule: str) -> str:
-    """Return the message for a run that breaks the rule on the model, but not on the target. Return
-    "" for rules without a message of their own."""
+    """Return the message for a run that breaks the rule on the model and not on the target, or ""
+    if the rule has no message of its own."""
     if rule != LIMIT:
         return ""
     return "stays within the limit in this run, because it uses another formula to admit requests"

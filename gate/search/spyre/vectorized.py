@@ -1,7 +1,7 @@
 """`schedproof search --engine vectorized`: run thousands of random loads at once.
 
-It can find a counterexample, but it never proves a rule. A load that breaks the rule is replayed on
-the model and reported like a finding of any other engine.
+Such a search can find a counterexample, but never proves a rule. A load that breaks the rule is
+replayed on the model and reported like a finding of any other engine.
 """
 
 import time
@@ -26,16 +26,16 @@ from .setting import LENGTHS, kept_instead, read_setting
 
 JUDGED = ("SPY-R07", "SPY-R35")
 REQUESTS = 8
-# Each batch has twice as many lanes as the previous one, until a batch takes about a second. If
-# requests may take many steps, fewer lanes already take that long.
+# Each batch has twice as many lanes as the previous one, until a batch takes about a second. The
+# more steps requests may take, the fewer lanes this needs.
 MIN_LANES, MAX_LANES = 256, 1024
 STEPS_OF_A_NET = 1 << 25
 
 
 @dataclass
 class VectorizedSearch:
-    """A vectorized search. It runs batches of random loads, called nets; each load of a net is
-    called a lane.
+    """A vectorized search. It runs batches of random loads. A batch is called a net, and each of
+    its loads a lane.
 
     `config` is the configuration of every net, or None to draw one for each net. With `published`,
     only block sizes that releases accept are drawn. `runs` and `steps` count the lanes run and the

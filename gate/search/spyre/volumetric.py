@@ -155,7 +155,7 @@ def run_search(search: VolumeSearch) -> int:
 
 def run_own(search: VolumeSearch) -> int:
     """Decide whether a user's formula is sound. If it is not, show a run that exceeds the limit,
-    and by how much. The run's lengths are only a few tokens, so that it is easy to follow."""
+    and by how much. Its requests have only a few tokens, so that the run is easy to follow."""
     setting = search.setting
     search.say(f"search {search.rule}, {_describe(setting)}")
     if _proven_first(search):
@@ -241,7 +241,7 @@ def _fewest(search: VolumeSearch) -> int:
         search.say(f"inconclusive: no counterexample with up to {excluded} requests; then {why}")
         return INCONCLUSIVE
     if unknown:
-        search.say(f"inconclusive: unsat only for up to {excluded} requests")
+        search.say(f"inconclusive: Z3 excludes only counterexamples of up to {excluded} requests")
         return INCONCLUSIVE
     search.say(f"proven: no counterexample with up to {most} requests in Z3's encoding")
     return PROVEN
@@ -320,7 +320,7 @@ def _report_worst(search: VolumeSearch, objective: Objective, known: Known) -> i
     code = _replay_run(search, list(known.arrivals), most=volume)
     if known.exact and code == FOUND:
         beyond = known.reached - setting.limit
-        search.say(f"worst of {setting.requests} requests: {beyond} tokens too many")
+        search.say(f"worst of {setting.requests} requests: {beyond} tokens over the limit")
     return code
 
 

@@ -79,8 +79,8 @@ def load(folder: str, keys: Iterable[str] = ()) -> Checkout:
 def command_line_defaults(folder: Path, keys: Iterable[str]) -> dict[str, Any]:
     """Return the defaults of the simulator's command line, by configuration key.
 
-    The checkout defines its options inside `main`, which also starts the simulator. So only those
-    calls inside `main` that add an option are run.
+    The checkout defines its options inside `main`, which also starts the simulator. So run only the
+    calls inside `main` that add an option.
     """
     source = next((folder / name for name in MAINS if (folder / name).is_file()), None)
     if source is None:

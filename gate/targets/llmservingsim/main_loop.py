@@ -5,7 +5,7 @@ descriptions. The replacement completes the batches that the adapter chooses. Th
 own thread, which waits for the adapter before and after each decision of the first scheduler.
 
 With two instances, the first one prefills on accelerator 0 and sends the computed tokens to
-accelerator 1. The second instance decodes on accelerator 2. In each step, it runs until it is idle.
+accelerator 1. The second instance decodes on accelerator 2, and runs in each step until it is idle.
 
 Source: serving/__main__.py, serving/core/router.py and serving/core/controller.py of the checkout.
 """
@@ -86,10 +86,10 @@ class MainLoop:
         return self._batch
 
     def complete(self, due: Any, busy: bool) -> Any:
-        """Complete the batch `due`, if there is one, and return the three values that the
-        scheduler's `add_done` returns to the loop.
+        """Complete the batch `due`, if there is one. Return the three values that the scheduler's
+        `add_done` returns to the loop.
 
-        `busy` says whether any batch was in flight. If so, time passes.
+        `busy` says whether any batch was in flight; only then does time pass.
         """
         self._due, self._busy, self._result = due, busy, NOTHING
         self._go_on()
@@ -141,8 +141,8 @@ class MainLoop:
                 return schedule(current, npu, number)
             self.now = current
             self._stand_still()
-            # The loop has routed the arrived requests already. Route again, since the client adds
-            # its requests only now.
+            # The loop has already routed the requests that had arrived. The client adds its
+            # requests only now, so route again.
             self.router.route_arrived_requests(current)
             self._batch = schedule(current, npu, number)
             self._stand_still()
@@ -218,7 +218,7 @@ class MainLoop:
                 yield from (report(PREFILL, number, self.now + 1), waiting)
             elif self._busy or len(self.schedulers) > 1:
                 yield from (report(PREFILL, 0, self.now + 1), waiting)
-            else:  # an idle simulator does not know the time
+            else:  # an idle simulator reports no time
                 yield from ("nothing\n", waiting)
 
 

@@ -1,14 +1,14 @@
 """Target for LLMServingSim's own scheduler and memory model, without the simulator.
 
-Everything that decides, allocates, caches and counts is the checkout's unmodified code. Even the
-size of the pool follows from the memory of the accelerator. There are two generations of the code:
+The checkout's unmodified code decides, allocates, caches and counts. It even derives the size of
+the pool from the memory of the accelerator. There are two generations of the code:
 
 - The newer one has a block pool.
 - Releases 1.0.0 and 1.1.0 have one queue of requests, and a radix tree as their prefix cache.
   LLMServingSim's page on continuous batching describes them. The pool is the memory that the
   model's weights leave free, and its blocks have no numbers. Requests that the scheduler evicts
-  move to the host, which has room for all of them. They keep their computed tokens, so they do not
-  count as preempted.
+  move to the host, which has room for all of them. They do not count as preempted, because they
+  keep their computed tokens.
 
 With several pipeline stages (`pp_size`), batches stay in flight. In a step in which the scheduler
 builds no batch, the oldest batch in flight completes.
@@ -53,9 +53,9 @@ KEYS = {
 }
 FIELDS = ["emitted", "waiting", "running", "prefilling", "preempted", "finished"]
 FIELDS += ["prompt_throughput", "decode_throughput"]
-NEVER = -1  # a time that is not known yet
+NEVER = -1  # stands for a time that is not known yet
 PLENTY = 20_000  # blocks of an effectively unbounded pool; building it takes 20 ms
-ROOMY = 10**9  # the same without numbered blocks; also the size of the host's memory
+ROOMY = 10**9  # likewise without numbered blocks; also the size of the host's memory
 
 
 class Engine:
@@ -138,8 +138,8 @@ class Engine:
         )
 
     def check_room(self, tokens: int) -> None:
-        """Refuse a request of this many tokens if it does not fit into the pool that stands for an
-        unbounded one."""
+        """Refuse a request of this many tokens if the large pool that stands for an unbounded one
+        has no room for it."""
 
     def schedule(self) -> Any:
         if self.loop is not None:
@@ -247,7 +247,7 @@ class PoolEngine(Engine):
         batch = self.schedule()
         requests = [] if batch is None else batch.requests
         tokens = {} if batch is None else batch.scheduled_tokens
-        # The scheduler counts the tokens of a batch as computed as soon as it has built the batch.
+        # The scheduler counts the tokens of a batch as computed once it has built the batch.
         start = {
             request.id: request.num_computed_tokens - tokens[request.id] for request in requests
         }
@@ -258,7 +258,7 @@ class PoolEngine(Engine):
             if request.num_preemptions > before.get(request.id, request.num_preemptions)
         ]
         due = self.completing(batch)
-        # Leave out requests that have ended here and continue in the second instance.
+        # Leave out requests that have ended in this instance and continue in the second one.
         ending = [] if due is None else [r for r in due.requests if r.id not in self.ended]
         reached = {request.id: request.num_tokens_reached for request in ending}
         completed = self.complete(due)
@@ -298,8 +298,8 @@ class PoolEngine(Engine):
             },
         }
         if self.config["enable_prefix_caching"]:
-            # Leave out waiting requests: they have been looked up too, but may find other tokens
-            # next time.
+            # Leave out waiting requests: they have been looked up as well, but may find other
+            # tokens when they are admitted.
             seen["prefix_hit"] = {self.name(request): request.npu_cache_hit for request in running}
         if self.config["num_blocks"] is not None:
             seen["free_blocks"] = int(self.pool.get_num_free_blocks())
@@ -400,8 +400,8 @@ class RadixEngine(Engine):
 
 
 def has_started(request: Any) -> bool:
-    """Return whether the request has ever been in a batch. If it has, a delay is recorded or the
-    request is no longer new."""
+    """Return whether the request has ever been in a batch: then a delay is recorded, or the request
+    is no longer new."""
     return request.queuing_delay != NEVER or not request.is_init
 
 

@@ -67,7 +67,7 @@ class Runner:
         prepare = self._runner.prepare_prefill if is_prefill else self._runner.prepare_decode
         _, positions = prepare(sequences)
         slots = self._context().slot_mapping
-        # In a decode step, all rows have the same number of tokens, because the kernel requires it.
+        # The kernel requires that all rows of a decode step have the same number of tokens.
         row = len(positions) // len(sequences)
         rows = range(0, row * len(sequences) + 1, max(row, 1))
         ends = self._context().cu_seqlens_q if is_prefill else rows
@@ -161,9 +161,9 @@ class Engine:
     def version(self) -> str:
         """The version of the checkout.
 
-        Three states of the code call themselves 0.2.0: the one that the deck describes, the newest
-        one, and one in between that cuts prompts into chunks but publishes no blocks. The returned
-        version tells these apart.
+        Three states of the code call themselves 0.2.0: the state that nano-vLLM's document
+        describes, the newest state, and a state in between, which cuts prompts into chunks but
+        publishes no blocks. The returned version tells them apart.
         """
         named = version()
         if hasattr(self.scheduler.block_manager, "hash_blocks"):
@@ -269,7 +269,8 @@ def import_engine(checkout: str) -> dict[str, ModuleType]:
 
 
 def stand_in_for_hashing() -> None:
-    """Replace xxhash and NumPy if they are missing. Any hash of the tokens will do."""
+    """Replace xxhash and NumPy if they are missing, because the scheduler needs them only to hash
+    tokens, and any hash will do."""
     if _is_missing("xxhash"):
         xxhash = ModuleType("xxhash")
         xxhash.xxh64 = _Hash  # type: ignore[attr-defined]

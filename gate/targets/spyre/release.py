@@ -56,8 +56,8 @@ def load_release() -> Release:
     name, prefix = PACKAGES[package]
     os.environ.pop(prefix + INTERLEAVE, None)  # unset, so that the release's own default is read
     _prepare_environment(prefix)
-    # vLLM chooses its platform on first use, and thereby imports the plugin. Import vLLM before the
-    # plugin; the other way round, releases such as 2.4.0 fail with a circular import.
+    # On first use, vLLM chooses its platform and imports the plugin. Import vLLM before the plugin,
+    # because otherwise releases such as 2.4.0 fail with a circular import.
     importlib.import_module("vllm.engine.arg_utils")
     # Tensors are tiny, so threads would only cost time.
     importlib.import_module("torch").set_num_threads(1)

@@ -4,9 +4,8 @@ Runs in an environment that contains a release, but not schedproof:
 
     PYTHONPATH=vllm-0.19.1:sendnn-inference-2.1.2 python gate/targets/run_adapter.py spyre
 
-Everything that decides, pads, allocates and counts is the release's own code. Only the model is
-replaced. Its replacement returns constant logits, and "samples" the tokens that the scenario
-prescribes.
+The release's own code decides, pads, allocates and counts. Only the model is replaced. Its
+replacement returns constant logits, and "samples" the tokens that the scenario prescribes.
 """
 
 import contextlib
@@ -74,7 +73,7 @@ class WeightlessModel:
         self._rows = batch.sorted_requests_ids
         metadata = self._forward_context.get_forward_context().attn_metadata
         blocks = self._written(metadata.slot_mapping, is_prompt).tolist()
-        # Padding has position 0, so the first and the largest position delimit the real tokens.
+        # Padding has position 0, so the real tokens go from the first to the largest position.
         chunk = positions[0].tolist()
         self.forward = Forward(
             is_prefill=is_prompt,
@@ -110,8 +109,8 @@ class WeightlessModel:
 
 
 class WatchedLimit(int):
-    """A limit on batch × tkv whose comparison never fails: `volume <= limit` is always true, and
-    `exceeded` records whether it should have been false.
+    """A limit on batch × tkv that stops nothing: `volume <= limit` is always true, and `exceeded`
+    records whether it should have been false.
 
     The runner asserts this comparison before it calls the model. Python calls `__ge__` of the right
     operand first, because its class is a subclass of the left operand's class.
@@ -265,8 +264,8 @@ class SpyreEngine:
 def plenty_of_blocks(config: dict[str, Any]) -> int:
     """Return the size, in blocks, of a pool that is practically unbounded.
 
-    It has room for a full batch and for as many paused requests. It has further blocks, so that a
-    scenario never reuses a block with cached contents.
+    The pool has room for a full batch and for as many paused requests. Further blocks make sure
+    that a scenario never reuses a block with cached contents.
     """
     per_request: int = config["max_model_len"] // BLOCK_SIZE + 1
     return 2 * int(config["max_num_seqs"]) * per_request + 1024
@@ -339,8 +338,7 @@ def check_config(config: dict[str, Any]) -> None:
 
 
 def check_options(release: Release, config: dict[str, Any]) -> None:
-    """Refuse options that this release lacks. `pausing` is an exception, because `start` always
-    contains it."""
+    """Refuse options that this release lacks, except `pausing`, which every `start` contains."""
     if config["long_output_priority"] and not release.has_option("LONG_OUT_PRIO"):
         lacks = f"false ({release.name} {release.version} has no such option)"
         raise protocol_checks.refuse("long_output_priority", True, lacks)
@@ -385,8 +383,9 @@ def observed_fields(engine: SpyreEngine) -> list[str]:
     return fields
 
 
-# On 1.x, these fields would not mean what the protocol says: the runner allocates blocks and frees
-# them one step late, and the scheduler's count of computed tokens ignores prefix hits.
+# On 1.x, these fields would not have the meaning that the protocol gives them: the runner allocates
+# blocks and frees them one step late, and the scheduler's count of computed tokens ignores prefix
+# hits.
 
 
 def shows_free_blocks(engine: SpyreEngine) -> bool:
@@ -442,8 +441,8 @@ def step_kind(engine: SpyreEngine, decision: Any) -> str:
 def scheduled_tokens(engine: SpyreEngine, decision: Any, kind: str) -> dict[str, int]:
     """Return the number of real tokens that each request computes, in scheduling order.
 
-    Up to release 2.3, the scheduler's count includes the left padding of the first chunk. So count
-    the tokens in the chunk that the runner prepared.
+    Up to release 2.3, the scheduler's own count includes the left padding of the first chunk, so
+    count the tokens in the chunk that the runner prepared.
     """
     scheduled: dict[str, int] = dict(decision.num_scheduled_tokens)
     if kind != "prefill":
@@ -457,8 +456,8 @@ def scheduled_tokens(engine: SpyreEngine, decision: Any, kind: str) -> dict[str,
 
 
 def hit_tokens(engine: SpyreEngine, request: str) -> int:
-    """Return the number of tokens that were found in the prefix cache at admission, whether or not
-    they can be used."""
+    """Return the number of tokens that were found in the prefix cache at admission, including those
+    that cannot be used."""
     return int(engine.runner.requests[request].total_hit_blocks) * BLOCK_SIZE
 
 

@@ -42,23 +42,25 @@ def check_groups(release: Any, config: Mapping[str, Any], chosen: Any, without: 
 
 
 def events_config() -> Any:
-    """Return vLLM's option. The publisher is replaced by `Published`."""
+    """Return vLLM's option that turns the events on. `Published` replaces their publisher."""
     options = {"enable_kv_cache_events": True, "publisher": "null"}
     return importlib.import_module("vllm.config.kv_events").KVEventsConfig(**options)
 
 
 def ask_for(taken: Any, config: Mapping[str, Any]) -> None:
-    """Let a request report the blocks that it finds, if the configuration says so."""
+    """If the configuration says so, let a request report the blocks that it finds."""
     if config.get(KEY) == FULL:
         taken.sampling_params.extra_args = {REPORT: FULL}
 
 
 class Published:
-    """Stands in for the publisher of a scheduler, and keeps what it publishes."""
+    """Stands in for a scheduler's publisher of events, and keeps the events."""
 
     def __init__(self, scheduler: Any) -> None:
         self._events: list[Any] = []
-        self._known: set[Any] = set()  # what could be found when events were last published
+        self._known: set[Any] = (
+            set()
+        )  # the blocks that could be found when events were last published
         self._pool = scheduler.kv_cache_manager.block_pool
         self._utils = importlib.import_module("vllm.v1.core.kv_cache_utils")
         removed = importlib.import_module("vllm.distributed.kv_events").BlockRemoved
@@ -72,7 +74,7 @@ class Published:
         """Do nothing: nothing is sent anywhere."""
 
     def take(self, completes: bool) -> dict[str, Any]:
-        """Return what a step shows of the events. Without a completed decision, the release
+        """Return the fields of a step that show the events. If no decision completes, the release
         publishes nothing."""
         if not completes:
             return {}
@@ -96,12 +98,11 @@ class Published:
         return shown
 
     def _name_of(self, key: Any) -> str:
-        """Return the name of a block, given its key in the prefix cache."""
         published = self._utils.maybe_convert_block_hash(self._utils.get_block_hash(key))
         return self._name(published, self._utils.get_group_id(key))
 
     def _name(self, published: Any, group: int | None) -> str:
-        """Return the name of a block, given its published hash. Early releases do not publish the
+        """Return the name of a block by its published hash. Early releases do not publish the
         group."""
         number = published if isinstance(published, int) else int.from_bytes(published, "big")
         return f"{number:x} {group}" if self._name_groups else f"{number:x}"

@@ -24,7 +24,7 @@ class FromNowhere(Base, ForGroups):  # type: ignore[misc]
         except TypeError:  # earlier releases take two arguments
             super().__init__(vllm_config, role)
         self.loads = Loads()
-        self._found = 0  # how many tokens the last request found in the prefix cache
+        self._found = 0  # the tokens that the last request found in the prefix cache
         self._block_size = vllm_config.cache_config.block_size
         if kv_cache_config is not None:
             groups = kv_cache_config.kv_cache_groups
@@ -54,12 +54,11 @@ class FromNowhere(Base, ForGroups):  # type: ignore[misc]
             self.loads.begin(request.request_id, covered, num_external_tokens)
 
     def build_connector_meta(self, scheduler_output: Any) -> Any:
-        """Return empty metadata: there is no worker to read it."""
         return Metadata()
 
     def request_finished(self, request: Any, block_ids: list[int]) -> tuple[bool, None]:
-        """Return whether the blocks must be kept until they are sent, and None in place of transfer
-        parameters."""
+        """Return whether the blocks must be kept until they have been sent, and None, because there
+        are no transfer parameters."""
         return self.loads.ended(request.request_id, request.status.name, bool(block_ids)), None
 
     def request_finished_all_groups(

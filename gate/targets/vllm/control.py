@@ -1,7 +1,7 @@
 """Control events: an operator resets or pauses the scheduler, or puts the engine to sleep.
 
-The release's own code carries them out. Sleep and waking up are methods of the engine core, which
-here has no workers and no memory of its own.
+The release's own code performs the events. Sleeping and waking up are methods of the engine core,
+which has no workers and no memory here.
 
 Source: release 0.33.0: Scheduler.reset_prefix_cache, PauseState, EngineCore.sleep and wake_up.
 """
@@ -21,9 +21,9 @@ SLEEP = ("sleep", "wake_up")
 
 
 def accepted_events(engine: SchedulerView) -> tuple[str, ...]:
-    """Return the control events that this scheduler accepts. There are none with a connector or
-    with sessions, because a reset does not wait for these. With an encoder, the engine cannot
-    sleep, because this would empty the encoder cache as well."""
+    """Return the control events that this scheduler accepts. With a connector or sessions, it
+    accepts none, because a reset does not wait for these. With an encoder, the engine cannot sleep,
+    because sleeping would empty the encoder cache as well."""
     if engine.config.get("kv_connector") or engine.config.get(STREAMING_INPUTS):
         return ()
     own = type(engine.scheduler)

@@ -2,8 +2,7 @@
 
 A drafter proposes tokens, and the model accepts as many of them as the scenario prescribes.
 
-Source: the vLLM document's chapter on chunked prefill, with its code of the running clamp and of
-allocate_slots; release 0.28.0.
+Sources: the running clamp and allocate_slots in the chapter on chunked prefill; release 0.28.0.
 """
 
 import importlib
@@ -49,13 +48,13 @@ def is_ranges(value: Any) -> bool:
 
 
 def count_drafts(scheduled: Sequence[int], ahead: bool) -> int:
-    """Return how many of the scheduled drafts the worker knows. If the scheduler decides
-    `ahead`, it does not know the drafts itself, but the worker knows all of them."""
+    """Return how many of the scheduled drafts the worker knows. If the scheduler decides `ahead`,
+    the worker knows all drafts, although the scheduler does not."""
     return len(scheduled) if ahead else sum(token != NO_DRAFT for token in scheduled)
 
 
 class Drafts:
-    """The drafts of all requests of one engine. After each token, `count` drafts are proposed."""
+    """The drafts of an engine's requests. After each token, `count` drafts are proposed."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         ahead = config.get("async_scheduling")
@@ -81,8 +80,9 @@ class Drafts:
     def propose(self, scheduler: Any, flight: Flight, grammars: Grammars) -> None:
         """Propose drafts for every request that gets a token from a decision.
 
-        The workers do everything in order. So the engine core may fetch the drafts of the newest
-        decision from them even if earlier decisions have not completed (EngineCore.post_step).
+        The workers carry out decisions in order. So the engine core may fetch the drafts of the
+        newest decision from them even if earlier decisions have not completed
+        (EngineCore.post_step).
         """
         if not self.count:
             return

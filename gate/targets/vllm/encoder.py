@@ -1,8 +1,8 @@
 """Encoder inputs: the parts of a prompt that an encoder computes, in vLLM's form of image
 placeholders.
 
-No model with an encoder is loaded. The encoder's budget and cache size come from the configuration,
-and must be values that vLLM would derive for some model.
+No model with an encoder is loaded. The configuration gives the encoder's budget and the size of its
+cache. Both must be values that vLLM would derive for some model.
 """
 
 import importlib
@@ -22,8 +22,8 @@ def check(config: Mapping[str, Any]) -> None:
 
 
 def check_derived(release: Any, config: Mapping[str, Any], vllm_config: Any) -> None:
-    """Refuse a budget or a cache size that vLLM would not derive for any model. Neither is an
-    option of vLLM."""
+    """Refuse a budget or a cache size that vLLM would not derive for any model, because vLLM has no
+    option for either of them."""
     if not config.get(BUDGET):
         return
     module = importlib.import_module("vllm.v1.core.encoder_cache_manager")

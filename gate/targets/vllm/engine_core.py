@@ -1,4 +1,4 @@
-"""The calls that vLLM's engine core makes to the scheduler around a decision, in order.
+"""The calls that vLLM's engine core makes to the scheduler before and after a decision, in order.
 
 Source: EngineCore.step and EngineCore.step_with_batch_queue. The order of decisions, results and
 aborts is in `target` and `in_flight`.
@@ -14,8 +14,8 @@ from .in_flight import Flight
 
 
 def decide(scheduler: Any) -> Any:
-    """Return the next decision. The engine core makes none if the scheduler says that it has no
-    requests; it then sleeps until one arrives."""
+    """Return the next decision. If the scheduler says that it has no requests, return an empty one:
+    the engine core would not ask the scheduler, but sleep until a request arrives."""
     if not scheduler.has_requests():
         return importlib.import_module("vllm.v1.core.sched.output").SchedulerOutput.make_empty()
     return scheduler.schedule()
@@ -28,12 +28,12 @@ def released_class(scheduler: Any) -> type:
 
 
 def sleeps(scheduler: Any, released: Any) -> bool:
-    """Return whether the engine core would sleep until a request arrives if no decision were in
-    flight. While it sleeps, it does not learn which loads and sends the worker has finished.
+    """Return whether the engine core would sleep if no decision were in flight. An engine core that
+    sleeps waits for a request, and does not learn which loads and sends the worker has finished.
 
-    Earlier releases say that they have no requests although blocks are still being sent. This is
-    not modelled: for these releases, return False. `released` is the `released_class`, because the
-    method of a user's class may do nothing but call the release's method.
+    Earlier releases say that they have no requests even while blocks are being sent. This is not
+    modelled, so return False for these releases. They are recognized by a method of the
+    `released_class`: the method of a user's class may only call it.
     """
     knows_of_sends = "connector" in released.has_finished_requests.__code__.co_names
     return knows_of_sends and not scheduler.has_requests()
@@ -41,8 +41,8 @@ def sleeps(scheduler: Any, released: Any) -> bool:
 
 def constrain(scheduler: Any, flight: Flight, own: Grammars, waited: bool) -> None:
     """Let the scheduler compute which tokens each grammar allows (the masks). If the masks depend
-    on tokens in flight, the engine core has `waited` for these tokens. In that case, it also gives
-    the scheduler the worker's drafts, so that the scheduler can check them.
+    on tokens in flight, the engine core has `waited` for these tokens, and also gives the scheduler
+    the worker's drafts to check.
     """
     decision = flight.decision
     if not getattr(decision, "has_structured_output_requests", False):

@@ -2,8 +2,7 @@
 output of their request.
 
 The grammars are objects of the release's own class for its default library, xgrammar; only the
-library's matcher is replaced. The masks are read by the function with which the worker applies
-them.
+library's matcher is replaced. The masks are read with the worker's own function for applying them.
 
 Source: StructuredOutputManager, which makes the masks, and whose `grammar_init` stores the `Future`
 of the grammar in a request before the scheduler sees it; XgrammarGrammar; apply_grammar_bitmask.
@@ -21,16 +20,15 @@ from .in_flight import Flight, Flights
 
 KEY = "structured_outputs"
 MISFIT = 0  # a draft that fits no grammar
-ANY = -1  # both numbers of a mask that allows every token
+ANY = -1  # both numbers in a mask that allows every token
 OTHER = -1  # reported for a mask that was not made from the request's own grammar
 
 Masks = dict[str, list[int | None]]
 
 
 class Matcher:
-    """Stands in for xgrammar's state of a grammar. Until the grammar ends, it accepts the output
-    that follows the request's reasoning, and any draft that was made for the current place in this
-    output.
+    """Stands in for xgrammar's state of a grammar. Until the grammar ends, the matcher accepts the
+    output that follows the request's reasoning, and any draft for the current place in this output.
 
     A mask contains the number of the matcher and the place of the masked token in the output.
     """
@@ -68,8 +66,8 @@ class Matcher:
         self.tokens = []
 
     def fitting(self, place: int, drafts: int) -> int:
-        """Return how many of the drafts that follow the first `place` tokens of the output fit the
-        grammar."""
+        """Return how many of `drafts` drafts fit the grammar. The drafts follow the first `place`
+        tokens of the output."""
         fit = drafts
         if self._drafts:
             fit = min(drafts, self._drafts[place % len(self._drafts)])
@@ -102,12 +100,12 @@ class Grammars:
     def __init__(self) -> None:
         self._left: list[tuple[int, Future[Any], Any]] = []
         self._matchers: dict[str, Matcher] = {}
-        self._later: dict[str, deque[Matcher | None]] = {}  # of turns that have been sent
+        self._later: dict[str, deque[Matcher | None]] = {}  # grammars of turns that have been sent
         self._numbers: dict[str, int] = {}  # how many tokens each grammar has accepted
         self.over: set[str] = set()  # sessions whose turn ends in this step
         self._made = 0
         self.masks: Masks = {}  # the masks of the last decision
-        self.lost: set[str] = set()  # requests whose drafts do not reach the scheduler
+        self.lost: set[str] = set()  # requests whose drafts the scheduler does not get
 
     def compile(self, own: Any, request: CheckedRequest, manager: Any) -> None:
         """Let the request wait for its grammar, which may turn out to be invalid. `manager` is the
@@ -129,9 +127,9 @@ class Grammars:
         return matcher
 
     def compile_turn(self, name: str, own: Any, request: CheckedRequest, manager: Any) -> None:
-        """Compile the grammar, if any, of a further turn of a session. `begin_turn` begins that
-        turn later. The grammar is ready at once, because the scheduler may see the turn before the
-        next step."""
+        """Compile the grammar of a further turn of a session, if the turn has one. The grammar is
+        ready at once, because the scheduler may see the turn before the next step. `begin_turn`
+        begins the turn later."""
         matcher = self._compile(own, request, manager) if request.has_grammar else None
         self._later.setdefault(name, deque()).append(matcher)
         self._set_ready()
@@ -169,8 +167,8 @@ class Grammars:
 
     def verified(self, flight: Flight, before: Flights) -> Flight:
         """Add to a decision made ahead the number of drafts that the worker may accept. Only the
-        worker has the drafts, and it hands those of its last decision to the scheduler. Some
-        releases tell the worker how many of them the scheduler has checked.
+        worker has the drafts, and it gives those of its last decision to the scheduler. In some
+        releases, the scheduler tells the worker how many of these it has checked.
         """
         tells = "num_acceptable_drafts" in _output_class().__annotations__
         drafts = dict(flight.drafts)
@@ -223,7 +221,7 @@ def _apply(decision: Any, output: Any) -> tuple[list[list[int]], set[int]]:
 
     replaced = {"xgr": worker.xgr, "PIN_MEMORY": getattr(worker, "PIN_MEMORY", False)}
     worker.xgr = SimpleNamespace(apply_token_bitmask_inplace=keep)
-    worker.PIN_MEMORY = False  # there is no accelerator that could read such memory
+    worker.PIN_MEMORY = False  # there is no accelerator to read this memory
     try:
         batch = SimpleNamespace(req_ids=names)
         worker.apply_grammar_bitmask(decision, output, batch, torch.zeros(tokens, 1))
@@ -239,7 +237,7 @@ def _output_class() -> Any:
 
 
 def reason(manager: Any, structured: Any, request: CheckedRequest) -> None:
-    """Let the release find the end of a request's reasoning in its output and its drafts.
+    """Let the release find the end of a request's reasoning in the request's output and drafts.
 
     Older releases have one parser for all requests. They look for the end only in outputs, and
     cannot tell the prompts of these requests apart.
@@ -262,8 +260,8 @@ def ask_for(taken: Any) -> None:
 
 
 class Backend:
-    """Stands in for the library that compiles grammars. Its masks have room for the numbers of a
-    `Matcher`."""
+    """Stands in for the library that compiles grammars. Each of its masks consists of the two
+    numbers that a `Matcher` writes."""
 
     def allocate_token_bitmask(self, rows: int) -> Any:
         torch: Any = importlib.import_module("torch")

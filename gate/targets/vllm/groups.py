@@ -19,7 +19,7 @@ MODES = ("none", "align", "all")
 FULL, WINDOW, CHUNKS, MAMBA, BUFFER = KINDS = (
     *("full", "sliding_window", "chunked_local", "mamba", "circular_buffer"),
 )
-# Keys that cannot be combined with several groups, each with its value when unused.
+# Keys that cannot be combined with several groups, each with the value that turns it off.
 NOT_WITH = {
     "pipeline_parallel_size": 1,
     "synchronous_loads": False,

@@ -1,10 +1,11 @@
 """Keep decisions in flight around vLLM's scheduler.
 
-Decisions wait in a queue, as in the engine core. A worker samples a token as soon as all preceding
-tokens are computed.
+Decisions wait in a queue, as in the engine core. A worker samples a token once all preceding tokens
+are computed.
 
 Source: EngineCore.step_with_batch_queue. In release 0.19.1, this method checks whether the worker
-has completed the oldest decision; in later releases (0.28.0), it waits until the queue is full.
+has completed the oldest decision. In later releases, such as 0.28.0, it makes decisions until the
+queue is full.
 """
 
 from collections import deque
@@ -41,9 +42,8 @@ def depth(config: Mapping[str, Any]) -> int:
 class Flight(NamedTuple):
     """A decision that is being computed.
 
-    Both `first` and `drafts` have an entry for each request that gets tokens. `first` is the
-    position of its first new token in its output. `drafts` is how many drafts are computed before
-    that token.
+    `first` and `drafts` have an entry for each request that gets tokens: the position of the first
+    new token in the output, and the number of drafts that are computed before this token.
     """
 
     decision: Any
@@ -56,8 +56,8 @@ class Flights:
     """The decisions in flight, oldest first, and the number of tokens that the worker has sampled.
 
     At most `most` decisions are in flight. If the worker is fast, the oldest decision completes
-    even though there is room for more. This happens in at most `early` steps in a row; after that,
-    the number of decisions in flight grows by one.
+    before `most` are in flight. This happens in at most `early` steps in a row; after that, the
+    number of decisions in flight grows by one.
     """
 
     def __init__(self, most: int, early: int = 0) -> None:
@@ -93,8 +93,8 @@ class Flights:
         return coming
 
     def drop(self, names: set[str]) -> list[str]:
-        """Drop the tokens that these requests would get from decisions in flight. Return the
-        request of each dropped result that verifies drafts."""
+        """Drop the tokens that these requests would get from decisions in flight. For each dropped
+        result that verifies drafts, return its request."""
         verified = []
         for flight in self._queue:
             for name in names & flight.first.keys():
@@ -109,7 +109,7 @@ class Flights:
         for those in flight; or the new decision `waits` for a token in flight.
         """
         while self._queue and not self._queue[0].decision.num_scheduled_tokens:
-            self._queue.popleft()  # a server would not have waited for an empty decision
+            self._queue.popleft()  # a server does not wait for an empty decision
         empty = not flight.decision.num_scheduled_tokens
         if not empty or not self._queue:
             self._queue.append(flight)

@@ -24,8 +24,8 @@ class Report(NamedTuple):
     """The number of correctly loaded tokens of each completed load, and the requests whose
     blocks were sent, both in the order in which they began.
 
-    A worker reports sets. Their order could differ between runs, and so could the choice of the
-    blocks that are reused first.
+    A worker reports sets instead. With a set, the order could differ between runs, and with it the
+    choice of the blocks that are reused first.
     """
 
     landed: dict[str, int]
@@ -44,7 +44,7 @@ class Loads:
         self.send_aborted: set[str] = set()
         self.in_step = False  # whether requests load in their first step
         self.lost: set[int] = set()  # blocks whose load failed in this step
-        self._right: dict[str, int] = {}  # how many tokens each load delivers correctly
+        self._right: dict[str, int] = {}  # the number of tokens that each load delivers correctly
 
     def defers(self, name: str) -> bool:
         remaining = self.deferrals.get(name, 0)

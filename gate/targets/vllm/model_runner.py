@@ -1,4 +1,4 @@
-"""vLLM's two model runners. The scheduler decides a little differently for the second one.
+"""vLLM's two model runners. For the second one, some of the scheduler's decisions differ.
 
 Source: release 0.33.0: VllmConfig.use_v2_model_runner. An environment variable chooses the runner;
 without it, the choice depends on what is installed.
@@ -23,7 +23,7 @@ def choose(release: Any, config: Mapping[str, Any]) -> bool:
         module: Any = importlib.import_module("vllm.config.vllm")
         if not hasattr(module.VllmConfig, RUNNER):
             raise refuse(RUNNER, True, f"false ({release} has no VllmConfig.{RUNNER})")
-        module.HAS_TRITON = True  # as on a GPU; the runner itself is replaced
+        module.HAS_TRITON = True  # as if on a GPU; the runner itself is replaced
     os.environ[VARIABLE] = str(int(second))
     return second
 

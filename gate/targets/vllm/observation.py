@@ -25,7 +25,7 @@ class SchedulerView:
         # For each request, as of the last call to `blocks`: vLLM's block objects and their numbers.
         self._tables: dict[str, list[Any]] = {}
         self._held: dict[str, list[int]] = {}
-        self._in_groups: dict[str, list[list[int]]] = {}  # blocks in the groups after the first
+        self._in_groups: dict[str, list[list[int]]] = {}  # blocks in all groups but the first
         self.published: cache_events.Published | None = None
 
     @property
@@ -56,9 +56,8 @@ class SchedulerView:
     def blocks(self) -> dict[str, list[int]]:
         """Return the physical blocks of every request that holds any.
 
-        A request that has ended may still hold blocks, because a decision in flight may write to
-        them. If a request's blocks have not changed since the last call, its list is the same
-        object.
+        A request that has ended still holds blocks if a decision in flight may write to them. If a
+        request's blocks have not changed since the last call, the list is the same object.
         """
         tables: dict[str, list[Any]] = {}
         held: dict[str, list[int]] = {}
@@ -90,8 +89,7 @@ class SchedulerView:
         return [[block.block_id for block in m.req_to_blocks.get(name, ())] for m in managers]
 
     def group_blocks(self, names: Iterable[str]) -> dict[str, list[list[int]]]:
-        """Return the blocks in the groups after the first, as they were at the last call to
-        `blocks`."""
+        """Return the blocks in all groups but the first, as of the last call to `blocks`."""
         return {name: self._in_groups.get(name, []) for name in names}
 
     @property
@@ -158,20 +156,19 @@ def look_before(engine: SchedulerView) -> dict[str, int]:
 
 
 def look_at(engine: SchedulerView, before: dict[str, int], decision: Any) -> Decided:
-    """Return the visible parts of a decision that has not completed yet, and record the prefix hits
-    of admitted requests.
+    """Return the visible parts of a decision that has not completed yet. Record the prefix hits of
+    admitted requests.
 
     `before` is the result of calling `look_before` before the decision.
     """
     requests, scheduled = engine.requests, dict[str, int](decision.num_scheduled_tokens)
-    # The scheduler counts the tokens of this step as computed as soon as it has decided.
+    # The scheduler counts the tokens of this step as computed once it has decided.
     start = {
         name: requests[name].num_computed_tokens - tokens for name, tokens in scheduled.items()
     }
     decodes = {decodes_at(engine, requests[name], computed) for name, computed in start.items()}
     preempted = [name for name, count in before.items() if requests[name].num_preemptions > count]
-    # A request that joins has computed nothing itself, so the tokens that it starts with were
-    # cached.
+    # A request that joins has not computed anything itself, so its computed tokens were cached.
     engine.hits |= {name: start[name] for name in scheduled if name not in before}
     seen = encoder.encoder_fields(decision, engine.encoded)
     sent = worker.message_to_worker(engine.scheduler, decision, engine.encoded)
@@ -248,12 +245,12 @@ def observe(
         seen["masks"] = engine.grammars.masks
         seen["grammars"] = engine.grammars.accepted(seen["emitted"])
     for name in seen["finished"]:
-        if name not in engine.requests:  # unless a new request has taken over the id
+        if name not in engine.requests:  # unless a new request has the same id
             engine.forget(name)
     return seen
 
 
 def non_empty(amounts: dict[str, int]) -> dict[str, int]:
-    """Return the amounts above 0. A release with the known bug V15 takes back more tokens than
-    it has computed, and then counts fewer than 0."""
+    """Return the amounts above 0. In a release with the known bug V15, the count of computed tokens
+    can fall below 0."""
     return {name: amount for name, amount in amounts.items() if amount > 0}

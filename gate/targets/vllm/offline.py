@@ -29,8 +29,8 @@ def fix_hash_seed() -> None:
 
 @contextmanager
 def imports_kept() -> Iterator[None]:
-    """Import modules with garbage collection switched off, since it would take a quarter of the
-    time. The objects of these modules are never freed, so later collections skip them."""
+    """Import modules without garbage collection, which would take a quarter of the time. The
+    objects of these modules are never freed, so later collections skip them."""
     gc.disable()
     try:
         yield
@@ -50,8 +50,8 @@ def prepare_environment(plugins: str) -> None:
     # Keep one folder per user: in a new folder, vLLM takes ten seconds longer.
     cache = Path(tempfile.gettempdir(), f"schedproof-vllm-{os.getuid()}")
     os.environ.setdefault("VLLM_CACHE_ROOT", str(cache))
-    # Kernels are missing but not needed. Without this, vLLM's message about them would be part of
-    # every finding.
+    # Silence vLLM's message that kernels are missing. They are not needed, and the message would be
+    # part of every finding.
     importlib.import_module("vllm.logger")  # this import resets the levels of vLLM's loggers
     logging.getLogger("vllm.model_executor").setLevel(logging.CRITICAL)
 

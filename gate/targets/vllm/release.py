@@ -25,9 +25,9 @@ from .offline import engine_config, imports_kept, prepare_environment, version_o
 # Keys of the scenario format that vLLM calls by another name.
 VLLM_NAMES = {"policy": "scheduling_policy", "reserve_full_isl": "scheduler_reserve_full_isl"}
 NULL_BLOCK = 1  # one block of vLLM's pool is never given to a request
-# Keys that are not passed to vLLM as options. vLLM counts the null block as part of the pool. A
-# drafter and a connector have two keys each, but vLLM has one option for each. vLLM derives the
-# limits of an encoder, and the groups of the KV cache, from the model.
+# Keys that are not passed to vLLM as options of the same name. vLLM counts the null block as part
+# of the pool. It has one option for a drafter and one for a connector, which have two keys each. It
+# derives the limits of an encoder, and the groups of the KV cache, from the model.
 NOT_OPTIONS = frozenset(
     {
         *("num_blocks", "early_completions", "kv_connector", "kv_load_failure_policy"),
@@ -40,7 +40,7 @@ OPTIONS = (
     *("policy", "watermark", "reserve_full_isl", "enable_chunked_prefill"),
     "long_prefill_token_threshold",
 )
-# Exceptions that occur if a release has moved or renamed something that the adapter uses.
+# Exceptions that are raised if a release has moved or renamed a part that the adapter uses.
 PARTS_MISSING = (AttributeError, TypeError, ImportError, LookupError)
 # The values of options that describe a release without the option.
 WITHOUT_OPTION = {
@@ -52,8 +52,8 @@ WITHOUT_OPTION = {
 
 @dataclass(frozen=True)
 class Release:
-    """An imported release: its version, its options, the class that the target runs, and the
-    methods of the release that this class overrides."""
+    """An imported release: its version, its options, and the class that the target runs.
+    `overrides` lists the release's methods that this class overrides."""
 
     version: str
     options: frozenset[str]
@@ -186,10 +186,9 @@ def cached_config(
 ) -> Any:
     """Return vLLM's configuration with these options, and with vLLM's defaults for all others.
 
-    If a `policy` for failed loads is given, the configuration has a connector. With `mamba`, it is
-    the configuration of a model with Mamba layers; with `events`, routers are told what is cached.
-    `second` says which model runner was chosen (`model_runner.choose`): vLLM checks the options for
-    that runner.
+    If a `policy` for failed loads is given, the configuration has a connector. With `mamba`, the
+    model has Mamba layers. With `events`, vLLM publishes which blocks are cached. `second` says
+    which model runner was chosen (`model_runner.choose`): vLLM checks the options for that runner.
     """
     if drafts is not None:
         options["speculative_config"] = speculative_config(*drafts)
@@ -202,7 +201,7 @@ def cached_config(
         )
     if events:
         options["kv_events_config"] = cache_events.events_config()
-    # By default, a decision completes before the next one is made.
+    # By default, each decision completes before the next one is made.
     vllm_config = engine_config(**{"async_scheduling": False, **options})
     if mamba:
         groups.derive_mamba(vllm_config)

@@ -143,10 +143,10 @@ VLLM = Package(
         "TORCHINDUCTOR_COMPILE_THREADS": "1",  # vLLM sets it before it imports torch._inductor
     },
     settings=("VLLM_",),
-    # Each version gets its own folder, since file names are the same in all versions and each
-    # version deletes the others' files.
+    # Each version gets its own folder, because the file names are the same in all versions, and
+    # each version deletes the files of the others.
     cache_variable="VLLM_CACHE_ROOT",
-    # They take 87 % of the time in which vLLM is imported.
+    # Importing them takes 87 % of the time that importing vLLM takes.
     imports=(
         *("torch", "torch._inductor.lowering", "torch._inductor.compile_fx"),
         *("torch.utils.cpp_extension", "transformers.models.auto.image_processing_auto"),

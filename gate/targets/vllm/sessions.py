@@ -1,4 +1,4 @@
-"""Sessions: requests with several turns. Further inputs are sent as a client would send them.
+"""Sessions: requests with several turns. Their inputs are sent as a client would send them.
 
 Source: AsyncLLM._add_streaming_input_request, which sends each input as a resumable request, all
 with the same id. After the last input, it sends a request that is not resumable.
@@ -68,8 +68,8 @@ class Sessions:
         return None if session is None else session.output
 
     def turns_end(self, completion: Any, requests: Any) -> set[str]:
-        """Return the sessions in which a turn ends in this step. A session continues after a
-        turn, so remove the finish reason of the turn from the outputs."""
+        """Return the sessions in which a turn ends in this step. A session continues after a turn,
+        so remove the turn's finish reason from the outputs."""
         ended = set()
         for client in completion.values():
             for output in client.outputs:
@@ -101,8 +101,8 @@ class Sessions:
 
 
 def check_length(request: Any, longest: int) -> int:
-    """Return the most tokens that a session can have. Raise RefusedError if that exceeds
-    `longest`: vLLM checks each input separately."""
+    """Return the largest number of tokens that a session can have. Raise RefusedError if it exceeds
+    `longest`, because vLLM checks only each input by itself."""
     tokens: int = len(request.prompt) + request.max_tokens
     tokens += sum(len(turn.prompt) + turn.max_tokens for turn in request.turns)
     if request.turns and tokens > longest:

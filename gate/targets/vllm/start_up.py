@@ -63,8 +63,7 @@ def refusal(vllm_config: Any, layers: Sequence[Any]) -> str | None:
     try:
         core._initialize_kv_caches(_EngineCore(specs), vllm_config)
     except (AssertionError, NotImplementedError, ValueError) as error:
-        # An assertion may have no message. Then quote its line of code, which shows what is
-        # expected.
+        # If an assertion has no message, quote its line of code, which shows what is expected.
         line = traceback.extract_tb(error.__traceback__)[-1].line
         words = " ".join(str(error).split()) or str(line)
         longest = LONGEST.search(words)

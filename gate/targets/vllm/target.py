@@ -4,9 +4,9 @@ Runs in an environment that contains a release, but not schedproof:
 
     PYTHONPATH=vllm-0.28.0 python gate/targets/run_adapter.py vllm
 
-Everything that refuses, decides, allocates, caches and counts is the release's code. Only the model
-runner is replaced. Its replacement "samples" for each request whose known tokens are all computed:
-the correct drafts, and then the token that the scenario prescribes.
+The release's own code refuses, decides, allocates, caches and counts. Only the model runner is
+replaced. If all known tokens of a request are computed, the replacement "samples" the correct
+drafts, and then the token that the scenario prescribes.
 """
 
 import functools
@@ -29,10 +29,12 @@ from .observation import SchedulerView, look_at, look_before, observe, observed_
 from .offline import block_hasher, fix_hash_seed
 from .release import NULL_BLOCK, Release, cached_config, configure, defaults, load_release
 
-AHEAD = "AsyncScheduler"  # vLLM's class that makes a decision before the previous one is computed
+AHEAD = "AsyncScheduler"  # vLLM's class that decides before the previous decision has been computed
 SPARE_REQUESTS = 64  # an unbounded pool has room for the cached contents of this many requests
 ROOMY = 7_000  # blocks for the contents of the longest workload, a thousand short requests
-MAX_BLOCKS = 1_000_000  # the largest such pool; building it takes a second and 150 MB
+MAX_BLOCKS = (
+    1_000_000  # the largest pool for an unbounded one; building it takes a second and 150 MB
+)
 
 
 class VllmEngine(SchedulerView):
@@ -217,16 +219,16 @@ class VllmEngine(SchedulerView):
     def _failures(
         self, failed: set[str], lost: set[int], connector_output: Any
     ) -> dict[str, set[Any]]:
-        """Return the arguments with which a connector reports failed loads: their blocks or, if
-        there are several groups, their requests. Earlier releases know only blocks."""
+        """Return the arguments with which a connector reports failed loads: the blocks or, if there
+        are several groups, the requests. Earlier releases accept only blocks."""
         several = bool(groups.after_first(self.config))
         if several and "failed_recving" in connector_output.__dataclass_fields__:
             return {"failed_recving": failed}
         return {"invalid_block_ids": lost}
 
     def _lost_blocks(self, failed: Mapping[str, int]) -> set[int]:
-        """Return the blocks of each request after its first `failed[name]` tokens, which were
-        loaded correctly."""
+        """Return the blocks of each request except those of its first `failed[name]` tokens, which
+        were loaded correctly."""
         held, size = self.blocks() if failed else {}, self.config["block_size"]
         return {
             block for name, right in failed.items() for block in held.get(name, ())[right // size :]
@@ -268,9 +270,8 @@ def blocks_for(tokens: int, block_size: int) -> int:
 def plenty_of_blocks(config: Mapping[str, Any]) -> int:
     """Return the size, in blocks, of an effectively unbounded pool.
 
-    It has room for a full batch of the longest requests, and for the cached contents of some more
-    requests or of a thousand short ones. The watermark, which is a fraction of the pool, is added
-    to this.
+    The pool has room for a full batch of the longest requests, and for the cached contents of some
+    more requests or of a thousand short ones. The watermark, a fraction of the pool, is added.
     """
     longest = sum(blocks_for(config["max_model_len"], size) for _, _, size in groups.kinds(config))
     needed = max((config["max_num_seqs"] + SPARE_REQUESTS) * longest, ROOMY)
@@ -288,8 +289,9 @@ def plenty_of_blocks(config: Mapping[str, Any]) -> int:
 def _scheduler(
     chosen: Any, vllm_config: Any, specs: list[Any], usable_blocks: int, retained: int | None
 ) -> tuple[Any, int]:
-    """Return a scheduler with its own pool and one KV cache group for each of `specs`, and the
-    number of tokens that one hash covers. This takes 1 ms, plus 1 ms for each 1,000 blocks."""
+    """Return a scheduler, and the number of tokens that one hash covers. The scheduler has its own
+    pool, and one KV cache group for each of `specs`. This takes 1 ms, plus 1 ms for each 1,000
+    blocks."""
     interface = importlib.import_module("vllm.v1.kv_cache_interface")
     structured = importlib.import_module("vllm.v1.structured_output")
     num_blocks = usable_blocks + NULL_BLOCK
@@ -477,6 +479,6 @@ def main() -> None:
 
 
 def drops_results(request: Any) -> bool:
-    """Return whether a preempted request loses its tokens in flight. It does with a connector
+    """Return whether a preempted request loses its tokens in flight, as it does with a connector
     that delivers blocks."""
     return bool(getattr(request, "drop_stale_output", False))

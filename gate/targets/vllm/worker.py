@@ -15,8 +15,7 @@ def message_to_worker(
 ) -> dict[str, Any]:
     """Return the message to the worker about requests. The first model runner keeps preempted
     requests, and the scheduler tells it when they resume. The second model runner forgets preempted
-    requests. If a request is sent again as a new one, it also forgets whatever it knew about that
-    request.
+    requests, and starts afresh with a request that is sent again as a new one.
 
     `encoded` contains the numbers of each request's encoder inputs.
     """

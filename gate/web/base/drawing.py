@@ -58,8 +58,8 @@ class Chart(NamedTuple):
     """A curve near its limit: its points, the height of the limit, the point where the curve
     crosses it, and the lowest value.
 
-    Two more lines run from the step of admission to the last step. One shows the projection made at
-    admission, the other the values that are still to come.
+    Two more lines run from the step of admission to the last step: the values that admission
+    projected, and the values that are still to come.
     """
 
     curve: Curve
@@ -138,7 +138,7 @@ def _chart(curve: Curve) -> Chart:
     beyond = max(value - base, 1)
     low = max(base - beyond * 2 // 5, 0) if base > 2 * beyond else 0
     near = [*takewhile(lambda point: point[1] >= low, reversed(curve.points))][::-1]
-    # With one more point, since a curve may jump up from below the axis.
+    # With one more point, because the curve may jump up from below the axis.
     near = [*curve.points[-len(near) - 1 :]]
     first = min([step for step, _ in near] + [begin])
 

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from ...console import output
 
-# A page loads nothing, and only its own styles and scripts apply. A page that a server sends may
+# A page loads nothing and runs only its own styles and scripts. If a server sent the page, it may
 # fetch data from that server.
 POLICY = (
     "default-src 'none'; style-src {style}; script-src {script}; "

@@ -3,9 +3,9 @@
 Lengths are in tokens unless stated otherwise. Values that the target does not show come from the
 history, or are left out.
 
-Numbers are stored as linear segments. In most steps a number stays the same or grows by one; when
-prefill and decode steps alternate, a pattern repeats. So a few segments can represent thousands of
-steps. The page expands them without losing or rounding any number.
+Numbers are stored as linear segments. In most steps, a number stays the same or grows by one; if
+prefill and decode steps alternate, the same pattern repeats. So a few segments can represent
+thousands of steps exactly, and the page restores every number from them.
 """
 
 from collections import Counter, defaultdict
@@ -66,10 +66,11 @@ class Line:
 
     def __init__(self) -> None:
         self._closed: list[Segment] = []
-        # The last segment, which may still grow, as a list: first, value, slope, steps.
+        # The last segment, to which steps may still be added, as a list: first, value, slope,
+        # steps.
         self._last: list[int] = []
         self._next = -1  # the step after the last recorded one
-        self._due = 0  # the next value if the last segment goes on
+        self._due = 0  # the next value if the last segment continues
 
     @property
     def pieces(self) -> list[Segment]:
@@ -191,7 +192,7 @@ class Happening(NamedTuple):
 
 
 class Follower:
-    """Collect the data of a run.
+    """Collects the data of a run.
 
     `run` contains the numbers of the whole run, by name. `requests` contains the numbers of each
     request; see `_note`. `queues` and `blocks` give the state after each step. `stakes` has a 1 for
@@ -249,7 +250,7 @@ class Follower:
         self._accounts = dict(history.live)
 
     def repeat(self, last: int) -> None:
-        """Repeat the last step, in which nothing happened, up to and including step `last`."""
+        """Repeat the last step, which was idle, up to and including step `last`."""
         first = len(self.steps)
         self.steps += [self.steps[-1]] * (last + 1 - first)
         for line in self.run.values():
@@ -317,8 +318,8 @@ class Follower:
         return "preempted" if request.preemptions else "waiting"
 
     def _note(self, number: int, step: Step, request: RequestHistory, state: str) -> None:
-        """Record the numbers of one request. The first ones are the parts of its row, from left to
-        right:
+        """Record the numbers of one request. The first numbers are the lengths of the parts of the
+        request's row, from left to right:
 
         `left` padding, `cached` (found in the prefix cache), `prompt` and `generated` (computed
         before), `now` (computed in this step), `rest` (still to be computed), `right` (padding up
@@ -403,9 +404,9 @@ class Follower:
     def _decode_events(
         self, number: int, name: str, lines: Mapping[str, Line], tokens: int
     ) -> list[Happening]:
-        """Return the events of a request that decodes: it begins a block, or its tkv jumps.
+        """Return the events of a decoding request: that it begins a block, and that its tkv jumps.
 
-        The tkv jumps if it has not simply grown by 1 since the request last decoded.
+        The tkv jumps if it did not grow by exactly 1 since the request last decoded.
         """
         changes = []
         tkv = lines["tkv"].at(number)

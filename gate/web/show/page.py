@@ -100,8 +100,8 @@ def page_data(run: RecordedRun) -> dict[str, Any]:
 
 
 def first_step_shown(run: RecordedRun) -> int:
-    """Return the step at which the page opens: the step that breaks a rule. If there is none,
-    return the first step in which a request loses its place or, failing that, step 0."""
+    """Return the step at which the page opens: the step that breaks a rule; without one, the first
+    step in which a request loses its place; without either, step 0."""
     last = max(len(run.steps) - 1, 0)
     if run.broken:
         return min(run.broken[0].step, last)
@@ -114,8 +114,8 @@ def _cause(run: RecordedRun, ids: Mapping[str, int]) -> list[int] | None:
 
 
 def _uncomputed_hit(run: RecordedRun, ids: Mapping[str, int]) -> list[int] | None:
-    """Return the request whose prefix hit includes tokens that nobody computed, with the first
-    of these tokens and the end of their range."""
+    """Return the request whose prefix hit includes tokens that no request had computed, and the
+    range of these tokens (first, and one past the last)."""
     bar = next(iter(run.cause.bars), None) if run.cause is not None else None
     if bar is None or bar.request not in ids or bar.parts[0].kind not in ("cached", "never"):
         return None

@@ -76,8 +76,8 @@ def record_run(
     *,
     name: str = "",
 ) -> RecordedRun:
-    """Run a scenario on a target (default: the reference model) until it ends or a rule is
-    broken. `spec` describes the target: it decides who is to blame."""
+    """Run a scenario on a target (default: the reference model) until it ends or a rule is broken.
+    `spec` is needed to tell whether only the adapter can be to blame."""
     revision = resolve_revision(scenario.system, scenario.revision)
     config = full_config(scenario.system, revision, scenario.config)
     meant = Scenario(
@@ -133,7 +133,7 @@ def record_run(
 
 
 def with_projections(run: RecordedRun) -> RecordedRun:
-    if len(run.steps) <= MOST_STEPS:  # projections have to be computed step by step
+    if len(run.steps) <= MOST_STEPS:  # projections cannot be computed for repeated steps at once
         run.projected = projections(run.scenario, run.started.version, run.steps)
     return run
 

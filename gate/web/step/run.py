@@ -34,8 +34,8 @@ SHARED = "shared"  # the token stream at the beginning of prompts with a shared 
 
 
 class NotNow(ValueError):  # noqa: N818 (an answer to the user, not an error)
-    """Raised for a move that the run does not allow now. The message is one line that names the
-    allowed moves."""
+    """Raised for a move that the run does not allow at present. The message is one line that names
+    the allowed moves."""
 
 
 class StepSetup(NamedTuple):
@@ -70,8 +70,8 @@ class ByHand:
     """A run that advances by one move at a time.
 
     `clients` includes what the clients do in the next step. `padding` is the left padding of each
-    request in blocks, as last shown. `fault` says why the target cannot continue, unless a broken
-    rule already says so.
+    request in blocks, as last shown by the target. `fault` says why the target cannot continue; it
+    is None if a broken rule is the reason.
     """
 
     def __init__(self, setup: StepSetup) -> None:
@@ -86,7 +86,8 @@ class ByHand:
 
     @property
     def ended(self) -> bool:
-        """Whether the run has ended: the target is gone, or nothing more can be judged."""
+        """Whether the run has ended, because the target is gone or because nothing more can be
+        judged."""
         broken = (failure for taken in self.taken for failure in taken.broken)
         return self.fault is not None or ends_run(broken)
 
@@ -186,8 +187,8 @@ class ByHand:
         self._do(self._changed(name, abort_at=self.clients.steps, abort_inside=inside))
 
     def end(self, name: str) -> None:
-        """Make the next token of a request EOS. A target learns the output length when a request
-        arrives, so repeat the whole run with the new length."""
+        """Make the next token of a request EOS. The target was told the output length when the
+        request arrived, so repeat the whole run with the new length."""
         self._must_go_on()
         request = self._must_be_here(name)
         account = self.session.monitor.history.live.get(name)

@@ -31,11 +31,11 @@ from ..base.words import QUEUES, progress, queues
 from .run import MAX_TOKENS, ByHand, NotNow, Taken
 
 KINDS = ("padding", "cached", "prompt", "generated")
-MAX_ALONE = 24  # in a row with at most this many blocks, each block is drawn by itself
+MAX_ALONE = 24  # in rows of at most this many blocks, each block is drawn by itself
 
 
 class Cell(NamedTuple):
-    """Consecutive identical blocks, with the number of tokens of each kind in each of them."""
+    """Identical blocks in a row: their number, and the tokens of each kind in one of them."""
 
     blocks: int
     tokens: tuple[tuple[str, int], ...]
@@ -347,7 +347,8 @@ class Server(ThreadingHTTPServer):
         return f"http://{HOST}:{self.server_port}/{self.secret}/"
 
     def names(self) -> frozenset[str]:
-        """The host names of this server. A request for any other name comes from another site."""
+        """The host names of this server. A request to any other name comes from another site's
+        page."""
         return frozenset(f"{name}:{self.server_port}" for name in (HOST, "localhost"))
 
     def handle_error(self, request: Any, client_address: Any) -> None:

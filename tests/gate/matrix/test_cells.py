@@ -319,7 +319,7 @@ def test_each_release_is_counted_and_one_without_a_verdict_says_why():
         ("0.33.0", 2, 0, ""),
     ]
     page = page_of(matrix, "schedproof matrix vllm")
-    assert "found by 2 gates of profile quick, seed 0: `schedproof matrix vllm`" in page
+    assert "according to 2 gates of profile quick, seed 0: `schedproof matrix vllm`" in page
     assert "| connector, asynchronous | V1-R22 | 0.19.1 | " in page
     assert "| 0.19.1 | 1 held, **1 broken** |" in page
     assert "| 0.21.0 | not judged |" in page

@@ -144,7 +144,7 @@ def added(**changes):
         ([{"op": 3}], "1: $.op: 3; valid: start, "),
         ([{}], "1: $.op: null; valid: start, "),
         ([OK], "1: a reply without its request; valid: a line with op"),
-        ([STEP], '1: $.op: "step" before a start that the target accepted'),
+        ([STEP], '1: $.op: "step" before the target accepted a start'),
         ([START, START], '2: the reply to "start" is missing; valid: a line with ok'),
         ([START, {"ok": 1}], "2: $.ok: 1; valid: true or false"),
         ([START, OK], "2: $.name: missing; valid: controls, defaults, name, observes, ok, version"),
@@ -320,7 +320,7 @@ def test_a_new_run_has_no_blocks_of_the_one_before():
     ("changes", "says"),
     [
         (3, "$.block_changes: 3: Expected `object`, got `int`"),
-        ({"a": [1, [2]]}, "$.block_changes.a[0]: 1; valid: 0 to 0, the number it had before"),
+        ({"a": [1, [2]]}, "$.block_changes.a[0]: 1; valid: 0 to 0, its blocks before the step"),
         ({"a": [0, [-2]]}, '$.block_changes: {"a": [0, [-2]]}: Expected `int` >= 0'),
         ({"a": [0]}, '$.block_changes: {"a": [0]}: Expected `array` of length 2, got 1'),
     ],

@@ -131,7 +131,7 @@ def test_the_worst_volume_is_bisected_replayed_and_told(run):
         "worst overshoot of 2 requests, formula 2.1.0, interleaving: block_size 2"
     )
     assert "12 is reached, 12 is never exceeded, after " in result.out
-    assert lines[-1] == "worst of 2 requests: 4 tokens too many"
+    assert lines[-1] == "worst of 2 requests: 4 tokens over the limit"
 
 
 @pytest.mark.slow
