@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import chain, count
-from typing import IO, Any
+from typing import Any, Protocol
 
 from ..jsonl import crash_reply
 from .observation import Decided, SchedulerView, look_at, look_before, observe, observed_fields
@@ -63,7 +63,7 @@ class Record:
     """A scheduler's run, written as the requests and replies that a client of the protocol would
     see."""
 
-    def __init__(self, scheduler: Any, file: IO[str], limit: int) -> None:
+    def __init__(self, scheduler: Any, file: "Lines", limit: int) -> None:
         self._file, self._left = file, limit - len(STOP)
         config = config_of(scheduler)
         self._view = SchedulerView(scheduler, config)
@@ -146,7 +146,7 @@ class Record:
 
     def stop(self) -> None:
         """End the run in the trace, so that its unfinished requests do not look like a crash."""
-        with suppress(OSError, ValueError):
+        with suppress(OSError, RecordEnds):
             self._file.write(STOP)
 
     def _no_completion(self) -> None:
@@ -284,18 +284,66 @@ def _open(scheduler: Any) -> Record:
     if TRACE not in os.environ:
         raise RecordEnds(f"{TRACE} names no file")
     limit = int(float(os.environ.get(LIMIT, USUAL_LIMIT)) * 2**20)
-    return Record(scheduler, _file(os.environ[TRACE]), limit)
+    return Record(scheduler, _file(os.environ[TRACE], os.getpid()).begin(), limit)
+
+
+class Lines(Protocol):
+    """A file that takes whole lines."""
+
+    def write(self, lines: str, /) -> object:
+        """Append the lines, or leave the file as it is and raise an exception."""
+
+
+class TraceFile:
+    """A new file for the records of this process. If the file exists, perhaps because another
+    process writes to it, the new file gets a similar name."""
+
+    def __init__(self, path: str) -> None:
+        own = f"{path}.{os.getpid()}"
+        names = chain([path, own], (f"{own}.{number}" for number in count(2)))
+        while True:
+            with suppress(FileExistsError):
+                self.name = next(names)
+                self._file = os.open(self.name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+                break
+        self._length = 0  # of the whole lines, in bytes
+        self.latest: Lines | None = None
+
+    def begin(self) -> Lines:
+        """Return a writer for the record of another run. The writers of earlier runs then refuse to
+        write, since the lines of two schedulers must not mix."""
+        self.latest = _RunLines(self)
+        return self.latest
+
+    def append(self, lines: str) -> None:
+        """Write whole lines. If the disk is full, remove what was written of them."""
+        data = lines.encode()
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+        except BaseException:
+            os.ftruncate(self._file, self._length)
+            os.lseek(self._file, self._length, os.SEEK_SET)
+            raise
+        self._length += len(data)
+
+
+class _RunLines:
+    def __init__(self, file: TraceFile) -> None:
+        self._file, self._process = file, os.getpid()
+
+    def write(self, lines: str, /) -> None:
+        if self._file.latest is not self:
+            raise RecordEnds(f"a later scheduler of this process records in {self._file.name}")
+        if os.getpid() != self._process:
+            raise RecordEnds(f"{self._file.name} belongs to the process that started this one")
+        self._file.append(lines)
 
 
 @functools.cache
-def _file(path: str) -> IO[str]:
-    """Open a new file for this scheduler's record, written line by line. If the file exists,
-    perhaps because another process writes to it, open a file with a similar name."""
-    own = f"{path}.{os.getpid()}"
-    names = chain([path, own], (f"{own}.{number}" for number in count(2)))
-    while True:
-        with suppress(FileExistsError):
-            return open(next(names), "x", encoding="utf-8", buffering=1)
+def _file(path: str, _process: int) -> TraceFile:
+    return TraceFile(path)
 
 
 def __getattr__(name: str) -> Any:
