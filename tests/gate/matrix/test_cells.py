@@ -74,7 +74,7 @@ def test_a_class_is_judged_on_each_release_against_the_class_of_that_release():
     assert [cell.file_name for cell in cells] == names
 
 
-def test_a_cell_is_judged_once_by_each_version_of_schedproof(tmp_path, monkeypatch):
+def test_a_cell_is_judged_once_by_each_state_of_schedproofs_code(tmp_path, monkeypatch):
     reported = list[tuple[CellVerdict, float]]()
     for _ in range(2):
         [judged] = run_cells(
@@ -88,9 +88,12 @@ def test_a_cell_is_judged_once_by_each_version_of_schedproof(tmp_path, monkeypat
     assert again == 0
     assert "conforms" in (tmp_path / "logs" / "model-bounded-small.txt").read_text()
     assert earlier_verdict(CELL._replace(seed=1), tmp_path) is None
-    monkeypatch.setattr(cells, "__version__", "0.2.0")
+    monkeypatch.setattr(cells, "our_code", lambda: "of another commit with the same version")
     assert earlier_verdict(CELL, tmp_path) is None
     monkeypatch.undo()
+    assert earlier_verdict(CELL, tmp_path) is not None
+    (tmp_path / "verdicts" / "model-bounded-small.code").unlink()
+    assert earlier_verdict(CELL, tmp_path) is None
     for damaged in ("{", '{"more": ' + "[" * 3000 + "]" * 3000 + "}", "\udcff"):
         data = damaged.encode(errors="surrogateescape")
         (tmp_path / "verdicts" / "model-bounded-small.json").write_bytes(data)
