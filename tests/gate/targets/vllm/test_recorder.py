@@ -20,11 +20,10 @@ from schedproof.gate.targets.vllm.recorder import (
     LIMIT,
     STOP,
     TRACE,
-    RecordEnds,
-    TraceFile,
     recording,
 )
 from schedproof.gate.targets.vllm.releases import VLLM
+from schedproof.gate.targets.vllm.trace_output import RecordEnds, TraceFile
 from schedproof.spec.systems import SYSTEMS
 
 from ....command_line import runner
