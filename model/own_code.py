@@ -38,7 +38,7 @@ def call_limited(function: Callable[..., Value], *args: object, **named: object)
     signal.signal(signal.SIGVTALRM, _end)
     signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT)
     leave = os._exit
-    os._exit = _refusing(leave, os.getpid())
+    os._exit = _refusing(leave, os.getpid())  # type: ignore[assignment]
     try:
         return function(*args, **named)
     finally:
