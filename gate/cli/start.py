@@ -5,6 +5,7 @@ import errno
 import os
 import signal
 import sys
+import threading
 import traceback
 from contextlib import suppress
 from typing import Any
@@ -26,9 +27,15 @@ def main() -> None:
     try:
         _run()
     except SystemExit as left:
-        if interrupts.was_pressed():
+        if interrupts.was_pressed() or _has_threads():
             _end_with(left.code)
         raise
+
+
+def _has_threads() -> bool:
+    """Return whether a thread of the user's code, such as a rule, would keep this process alive."""
+    others = (thread for thread in threading.enumerate() if thread is not threading.main_thread())
+    return any(not thread.daemon for thread in others)
 
 
 def _open_closed_streams() -> None:

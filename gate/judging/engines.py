@@ -59,6 +59,7 @@ def search_scale(
                 choices=choices or {},
                 avoid=avoid,
                 max_steps=steps,
+                shrink_steps=profile.shrink_steps,
             )
             before = _progress(
                 gate, scale, gate.options.profile.examples - examples, totals["steps"]

@@ -25,6 +25,8 @@ class Profile(NamedTuple):
         corpus_steps: built-in scenarios of more than this many steps are skipped.
         workloads: number of runs for each shape of workload.
         steps: the search of a scale stops after this many steps, not counting shrinking.
+        shrink_steps: Hypothesis stops shrinking a failure after this many steps. Only a target that
+            leaves requests waiting, or a very large scale, needs so many.
     """
 
     examples: int
@@ -33,6 +35,10 @@ class Profile(NamedTuple):
     corpus_steps: int
     steps: int = 10**9
     workloads: int = 0
+
+    @property
+    def shrink_steps(self) -> int:
+        return self.steps // 6
 
 
 PROFILES: dict[str, Profile] = {

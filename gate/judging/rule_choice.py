@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from ...model.errors import InputError
 from ...model.observation import REQUIRED as ALWAYS_SHOWN
 from ...model.observation import Step
-from ...model.own_code import EndlessCode, call_limited, describe_exception
+from ...model.own_code import call_limited, describe_exception
 from ...model.scenario import Scenario
 from ...model.systems import make_model, revisions_of
 from ...properties.history.run_history import RunHistory
@@ -204,7 +204,9 @@ def _read(path: Path) -> list[Any]:
         raise FileError(f"{path}: {problem}; valid: a .py file with RULES")
     try:
         names = call_limited(runpy.run_path, str(path))
-    except (Exception, SystemExit, EndlessCode) as error:  # the user's code may raise any exception
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the user's code may raise any exception
         line = error.lineno if isinstance(error, SyntaxError) else _line_in(path, error)
         where = f", line {line}" if line else ""
         raise FileError(f"{path}: {describe_exception(error)}{where}") from None
@@ -264,7 +266,9 @@ def _guard(
         before = _shared_state(history, step)
         try:
             answer = call_limited(function, history, step)
-        except (Exception, SystemExit, EndlessCode) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             line = _line_in(path, error)
             where = f", line {line}" if line else ""
             what = f"{rule} raised {describe_exception(error)}{where}"

@@ -17,12 +17,11 @@ from typing import Literal, NamedTuple
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from ... import __version__
 from ..console import INCONCLUSIVE
 from ..console.step_lines import one_line
 from ..files.disk import FileError, decode_json, name_file_in_errors, write
 from ..judging.verdict import RuleVerdict, Verdict
-from ..processes.executors import DEATHS, make_executor, run_tasks
+from ..processes.executors import DEATHS, make_executor, our_code, run_tasks
 from ..processes.scratch import scratch_folder
 from ..processes.watchdog import run_watched
 from ..reports.markdown import escaped
@@ -149,13 +148,23 @@ def run_cells(
 
 
 def earlier_verdict(cell: Cell, folder: Path) -> Verdict | None:
+    """Return the verdict that an earlier run stored, if this code of schedproof gave it. Other code
+    may have other rules, even in a checkout with the same version number."""
     verdict = _read(cell, folder)
-    if verdict is None or verdict.fault is not None or verdict.schedproof != __version__:
-        return None  # another version of schedproof may have other rules
+    if verdict is None or verdict.fault is not None or _code_of(cell, folder) != our_code():
+        return None
     judged = (verdict.target.spec, verdict.system, verdict.config, verdict.base)
     system = parse_target(cell.target).default_system
     meant = (cell.target, system, dict(cell.configuration.changes), None)
     return verdict if judged == meant else None
+
+
+def _code_of(cell: Cell, folder: Path) -> str:
+    """Return the digest of the code that gave the stored verdict, or "" if it is unknown."""
+    try:
+        return (folder / "verdicts" / f"{cell.file_name}.code").read_text("ascii", "replace")
+    except OSError:
+        return ""
 
 
 def _read(cell: Cell, folder: Path) -> Verdict | None:
@@ -213,6 +222,8 @@ def _store(cell: Cell, folder: Path, ran: GateRun) -> CellVerdict:
     if name not in ran.files:  # otherwise the verdict of an earlier gate would pass as this gate's
         with name_file_in_errors(folder / name):
             (folder / name).unlink(missing_ok=True)
+    # Last, so that a matrix killed before it judges the cell again.
+    write(folder / "verdicts" / f"{cell.file_name}.code", our_code().encode())
     verdict = _read(cell, folder)
     if verdict is not None:
         return CellVerdict(cell, verdict)

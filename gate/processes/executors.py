@@ -5,6 +5,7 @@ each other, so `run_tasks` can repeat a task whose worker has died. All executor
 interface.
 """
 
+import asyncio
 import hashlib
 import importlib
 import logging
@@ -35,6 +36,8 @@ DEATHS = 5  # give a task up after its worker has died this many times
 ALONE = 2  # after this many deaths, run a task alone, so that no other task is blamed
 PAUSE = 0.5  # seconds between two checks of the time limit
 CONNECT_SECONDS = 10.0
+ANSWER_SECONDS = 2.0
+NO_SCHEDULER = "a server answers there, but not as a Dask scheduler does"
 ADDRESS = re.compile(r"(?:tcp|tls)://[^/\s]+:\d+")
 T = TypeVar("T")
 
@@ -185,6 +188,7 @@ class DaskCluster:
         self._futures: set[Any] = set()
         self._ended: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
         try:
+            asyncio.run(_greet(distributed, address))
             self._client: Any = distributed.Client(
                 address, timeout=CONNECT_SECONDS, set_as_default=False
             )
@@ -240,6 +244,26 @@ class DaskCluster:
     def _error(self, error: Exception | None) -> ClusterError:
         why = f"{type(error).__name__}: {error}".splitlines()[0] if error else "it is gone"
         return ClusterError(f"cluster {self._address}: {why}")
+
+
+async def _greet(distributed: Any, address: str) -> None:
+    """Raise an OSError unless a Dask scheduler answers. The client would wait forever for an answer
+    from another server, such as that of Dask's dashboard."""
+    security = distributed.Security().get_connection_args("client")
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS + ANSWER_SECONDS):
+            async with distributed.rpc(
+                address, timeout=CONNECT_SECONDS, connection_args=security
+            ) as scheduler:
+                answer = await scheduler.identity()
+    except (TimeoutError, distributed.comm.CommClosedError):
+        answer = {}
+    except OSError:  # nobody answers
+        raise
+    except Exception:  # whatever else Dask makes of an answer in another protocol
+        answer = {}
+    if answer.get("type") != "Scheduler":  # a worker answers as well
+        raise OSError(NO_SCHEDULER)
 
 
 Executor = Pool | DaskCluster

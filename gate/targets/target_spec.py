@@ -161,7 +161,9 @@ def parse_target(
         text = checkouts.with_path(text, path)
     else:
         text = _with_class(text, path, scheduler_cls)
-    word, _, rest = text.partition(":")
+    word, colon, rest = text.partition(":")
+    if colon and not rest and word != "cmd":  # such as from an empty variable
+        raise UnknownTargetError(f"TARGET {text!r}: nothing after the colon; {_valid()}")
     if word == "model" and (not rest or knows_formula(rest)):
         return TargetSpec(text, "model", formula=rest or None)
     if word == "cmd":
@@ -182,6 +184,8 @@ def parse_target(
 
 
 def _with_class(text: str, path: Path | None, scheduler_cls: str) -> str:
+    if not scheduler_cls:
+        raise InputError("--scheduler-cls", f"'' is not a scheduler class; valid: {CLASSES}")
     if ":" in text or parse_release(text) is None:
         raise InputError(
             "--scheduler-cls",

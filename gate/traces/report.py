@@ -158,6 +158,8 @@ def print_trace_verdict(console: Console, verdict: TraceVerdict, explained: bool
         word = {CONFORMS: "conforms", BROKEN: "does not conform"}.get(code, "inconclusive")
         if verdict.cut is not None and code == INCONCLUSIVE:
             word += ", because the record ends too early"
+        elif part.steps == 0 and code == INCONCLUSIVE:
+            word += ", because no step is recorded"
         word += shows_little(code, part.rules, (NOT_SHOWN, TOO_LITTLE))
         target = f"{part.target.name} {part.target.version} against {part.revision}"
         console.print(_one(f"{target}: {word} ({counted})"), style="bold", markup=False)

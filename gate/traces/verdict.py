@@ -156,14 +156,14 @@ def conclude(
 ) -> TraceVerdict:
     """Return the verdict on all runs.
 
-    A trace without a run is inconclusive. A trace that was cut off is also inconclusive, unless a
+    A trace without a step is inconclusive. A trace that was cut off is also inconclusive, unless a
     rule is broken in the part before: the target may have crashed or hung where the record ends.
     """
     parts = tuple(_part(file, run, explained) for run in judged)
     codes = [verdict.exit_code(part.rules, named, interrupted) for part in parts if part.rules]
     rules = {entry.id for part in parts for entry in part.rules}
     inapplicable = tuple(rule for rule in named if parts and rule not in rules)
-    if inapplicable or cut is not None:
+    if inapplicable or cut is not None or any(part.steps == 0 for part in parts):
         codes.append(INCONCLUSIVE)
     worst = BROKEN if BROKEN in codes else max(codes, default=INCONCLUSIVE)
     return TraceVerdict(file, parts, worst, cut, interrupted, inapplicable)

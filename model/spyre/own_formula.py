@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import InputError
-from ..own_code import EndlessCode, call_limited, describe_exception
+from ..own_code import call_limited, describe_exception
 
 ARGUMENTS = ("request", "tkv", "prompt", "block_size")
 VALID = f"valid: FILE.py:FUNCTION, a function of {', '.join(ARGUMENTS)} or some of these"
@@ -86,7 +86,9 @@ def read_term(name: str) -> Term:
         raise InputError("formula", f"{path}: no such file; {VALID}")
     try:
         names = call_limited(runpy.run_path, str(path))
-    except (Exception, SystemExit, EndlessCode) as error:  # it is the user's code
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # it is the user's code
         raise InputError("formula", f"{path}: {_words(path, error)}") from None
     function = names.get(word)
     if not inspect.isfunction(function):
@@ -139,9 +141,9 @@ def _checked(path: Path, word: str, function: Callable[..., Any]) -> Term:
                 function,
                 **{name: value for name, value in given.items() if everything or name in wanted},
             )
-        except InputError:
+        except (InputError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit, EndlessCode) as error:  # it is the user's code
+        except BaseException as error:  # it is the user's code
             what = f"{path}: {word} raised {_words(path, error)}"
             if kind is int:
                 of = ", ".join(f"{name}={value}" for name, value in given.items())

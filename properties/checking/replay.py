@@ -66,7 +66,7 @@ def replay(
     If `skipped` is given, steps in which a model only waits for a request to arrive are skipped.
     `skipped` is then called with the numbers of the first and the last skipped step. A run whose
     requests do not finish within the bound of rule ALL-R06 stops there, whether or not that rule is
-    among `rules`.
+    among `rules`. If it is not, a run without progress stops earlier (`Session.is_stuck`).
 
     Raises:
         InputError: the scenario's configuration is impossible, or `expect` names an unknown field.
@@ -111,7 +111,7 @@ def replay(
             outcome.finished = True
             break
         history = session.monitor.history
-        if history.busy_steps > history.max_steps:
+        if history.busy_steps > history.max_steps or (number >= last and session.is_stuck):
             break
         if skipped is not None and number < last and session.at_rest:
             after = min(at for at in (*events, *listed) if at > number)

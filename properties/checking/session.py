@@ -27,12 +27,13 @@ from ...model.systems import full_config
 from ...model.target import ModelTarget, Reply, Target
 from ...spec.catalogue import Rule
 from ..rules.predicate import Broken
-from ..rules.registry import LOCKSTEP, keeps_step, observable, predicates_of
+from ..rules.registry import COMPLETION, LOCKSTEP, keeps_step, observable, predicates_of
 from . import lockstep
 from .failure_signature import place_of
 from .monitor import Monitor
 
 CONTEXT_STEPS = 6
+STUCK = 200  # steps in a row without progress, after which no more are expected
 CRASHES_AND_HANGS = (TargetCrashed, TargetDied, TargetHung, TargetTooLarge)
 
 
@@ -274,6 +275,14 @@ class Session:
         """Return whether the target is paused and can do nothing until it is resumed."""
         history = self.monitor.history
         return history.pause_steps > history.features.idle_steps(history)
+
+    @property
+    def is_stuck(self) -> bool:
+        """Return whether further steps are pointless: requests are unfinished, but none has made
+        progress for many steps. If ALL-R06 is checked, the run must go on until its bound."""
+        if any(rule.id == COMPLETION for rule in self.checked):
+            return False
+        return self.monitor.history.barren_steps >= STUCK
 
     @property
     def at_rest(self) -> bool:

@@ -251,9 +251,12 @@ class SchedulerMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.over and len(self.requests) >= MAX_REQUESTS // 2)
     @rule()
     def drain(self) -> None:
-        """Take steps until nothing is left to do, or the bound on steps is exceeded."""
+        """Take steps until nothing is left to do, the bound on steps is exceeded, or the run is
+        stuck."""
         bound = self.history.max_steps
         while not self.over and not self.session.is_over and self.history.busy_steps <= bound:
+            if self.session.is_stuck:
+                return
             self.one_step()
 
     def teardown(self) -> None:

@@ -37,6 +37,8 @@ class SearchOptions:
         avoid: kinds of configuration that the target is known to refuse, named as in the system's
             strategies.
         max_steps: the number of steps after which no new run begins.
+        shrink_steps: the number of steps, counted from the first failure, after which no new run
+            begins that only shrinks it.
     """
 
     target: Target
@@ -50,6 +52,7 @@ class SearchOptions:
     choices: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     avoid: frozenset[str] = frozenset()
     max_steps: int = NO_END
+    shrink_steps: int = NO_END
 
 
 def _all_are_new(broken: list[Broken], _: Scenario) -> list[Broken]:
@@ -201,12 +204,14 @@ class Search:
     def begin_run(self) -> None:
         """Count a run.
 
-        Raise StopSearch if no steps are left, or no runs for shrinking.
+        Raise StopSearch if no steps are left, or no runs or steps for shrinking.
         """
         if self.failure is None and self.exhausted:
             raise StopSearch
-        if self.failure is not None and self.runs >= self.run_limit:
-            raise StopSearch
+        if self.failure is not None:
+            shrinking = self.steps - self.steps_to_failure
+            if self.runs >= self.run_limit or shrinking >= self.options.shrink_steps:
+                raise StopSearch
         self.runs += 1
         if self.hooks.watch is not None:
             self.hooks.watch(self)

@@ -17,11 +17,11 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from itertools import chain, count
-from typing import IO, Any
+from typing import Any
 
 from ..jsonl import crash_reply
 from .observation import Decided, SchedulerView, look_at, look_before, observe, observed_fields
+from .trace_output import Lines, RecordEnds, TraceFile
 
 TRACE = "SCHEDPROOF_TRACE"
 LIMIT = "SCHEDPROOF_TRACE_MIB"  # the variable that gives the size in MiB at which recording stops
@@ -55,15 +55,11 @@ def revision_of(version: str) -> str:
     return older[-1] if older else "documented"
 
 
-class RecordEnds(Exception):  # noqa: N818 (not an error of the server's)
-    """Raised if a trace cannot express an event; `str()` is the reason."""
-
-
 class Record:
     """A scheduler's run, written as the requests and replies that a client of the protocol would
     see."""
 
-    def __init__(self, scheduler: Any, file: IO[str], limit: int) -> None:
+    def __init__(self, scheduler: Any, file: Lines, limit: int) -> None:
         self._file, self._left = file, limit - len(STOP)
         config = config_of(scheduler)
         self._view = SchedulerView(scheduler, config)
@@ -145,7 +141,7 @@ class Record:
 
     def stop(self) -> None:
         """End the run in the trace, so that its unfinished requests do not look like a crash."""
-        with suppress(OSError, ValueError):
+        with suppress(OSError, RecordEnds):
             self._file.write(STOP)
 
     def _no_completion(self) -> None:
@@ -283,18 +279,12 @@ def _open(scheduler: Any) -> Record:
     if TRACE not in os.environ:
         raise RecordEnds(f"{TRACE} names no file")
     limit = int(float(os.environ.get(LIMIT, USUAL_LIMIT)) * 2**20)
-    return Record(scheduler, _file(os.environ[TRACE]), limit)
+    return Record(scheduler, _file(os.environ[TRACE], os.getpid()).begin(), limit)
 
 
 @functools.cache
-def _file(path: str) -> IO[str]:
-    """Open a new file for this scheduler's record, written line by line. If the file exists,
-    perhaps because another process writes to it, open a file with a similar name."""
-    own = f"{path}.{os.getpid()}"
-    names = chain([path, own], (f"{own}.{number}" for number in count(2)))
-    while True:
-        with suppress(FileExistsError):
-            return open(next(names), "x", encoding="utf-8", buffering=1)
+def _file(path: str, _process: int) -> TraceFile:
+    return TraceFile(path)
 
 
 def __getattr__(name: str) -> Any:

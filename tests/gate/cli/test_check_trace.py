@@ -353,6 +353,15 @@ def test_a_record_that_ends_after_a_step_with_requests_unfinished_is_no_pass(run
     assert run("check-trace", "t").code == 0
 
 
+def test_a_record_that_stops_before_the_first_step_is_no_pass(run):
+    lines = recorded(scenario(request("a", 0, 5)))
+    first = next(number for number, line in enumerate(lines) if line.get("op") == "step")
+    written(Path("t"), [*lines[:first], {"op": "stop"}, {"ok": True}])
+    result = run("check-trace", "t")
+    assert (result.code, result.err) == (3, "")
+    assert "inconclusive, because no step is recorded (" in result.out.splitlines()[-1]
+
+
 def test_a_record_that_ends_after_an_abort_is_no_pass(run):
     # The scheduler may have hung in the step that would have reported the abort.
     lines = recorded(scenario(request("a", 0, 5, 20, abort_at=3)))

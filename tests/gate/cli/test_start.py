@@ -59,6 +59,26 @@ def test_ctrl_c_while_modules_are_loaded_is_one_line(interrupt, tmp_path):
     assert done.stderr == "schedproof: interrupted\n"
 
 
+THREADS = """
+import sys, threading
+from schedproof.gate.cli import start
+
+def run():
+    threading.Thread(target=threading.Event().wait).start()
+    print("done")
+    sys.exit(1)
+
+start._run = run
+start.main()
+"""
+
+
+def test_a_thread_of_the_users_code_does_not_keep_a_finished_command_alive(tmp_path):
+    words = [sys.executable, "-c", THREADS]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "done\n", "")
+
+
 EARLY = """
 import os, signal, sys
 

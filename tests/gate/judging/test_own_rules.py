@@ -198,6 +198,12 @@ def test_a_file_of_rules_that_does_not_end_is_one_line(monkeypatch):
         use_rules(Path("ours.py"))
 
 
+def test_a_file_of_rules_cannot_end_the_command_as_if_it_had_passed():
+    ours("import os\nos._exit(0)")
+    with pytest.raises(FileError, match=r"ours\.py: SystemExit: os\._exit\(0\), line 2$"):
+        use_rules(Path("ours.py"))
+
+
 DIVIDES = "return 1 / 0 if history.step else None", "OUR-R01 raised ZeroDivisionError"
 
 

@@ -1,8 +1,11 @@
 """A cell is a gate of its own; its verdict is kept, and a lost worker costs only its time."""
 
 import pickle
+import socket
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -74,7 +77,7 @@ def test_a_class_is_judged_on_each_release_against_the_class_of_that_release():
     assert [cell.file_name for cell in cells] == names
 
 
-def test_a_cell_is_judged_once_by_each_version_of_schedproof(tmp_path, monkeypatch):
+def test_a_cell_is_judged_once_by_each_state_of_schedproofs_code(tmp_path, monkeypatch):
     reported = list[tuple[CellVerdict, float]]()
     for _ in range(2):
         [judged] = run_cells(
@@ -88,9 +91,12 @@ def test_a_cell_is_judged_once_by_each_version_of_schedproof(tmp_path, monkeypat
     assert again == 0
     assert "conforms" in (tmp_path / "logs" / "model-bounded-small.txt").read_text()
     assert earlier_verdict(CELL._replace(seed=1), tmp_path) is None
-    monkeypatch.setattr(cells, "__version__", "0.2.0")
+    monkeypatch.setattr(cells, "our_code", lambda: "of another commit with the same version")
     assert earlier_verdict(CELL, tmp_path) is None
     monkeypatch.undo()
+    assert earlier_verdict(CELL, tmp_path) is not None
+    (tmp_path / "verdicts" / "model-bounded-small.code").unlink()
+    assert earlier_verdict(CELL, tmp_path) is None
     for damaged in ("{", '{"more": ' + "[" * 3000 + "]" * 3000 + "}", "\udcff"):
         data = damaged.encode(errors="surrogateescape")
         (tmp_path / "verdicts" / "model-bounded-small.json").write_bytes(data)
@@ -257,6 +263,27 @@ def test_on_a_cluster_the_files_come_back(tmp_path, address):
     [judged] = run_cells([CELL], tmp_path, ignored, cluster=address, work=conforms)
     assert judged.verdict == earlier_verdict(CELL, tmp_path)
     assert "conforms" in (tmp_path / "logs" / "model-bounded-small.txt").read_text()
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.0 400 Bad Request\r\n\r\n"])
+def test_a_server_that_is_no_dask_scheduler_is_one_line(tmp_path, monkeypatch, answer):
+    monkeypatch.setattr(executors, "CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr(executors, "ANSWER_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            with suppress(OSError):
+                while True:
+                    connections.append(server.accept()[0])
+                    connections[-1].sendall(answer)
+
+        connections = list[socket.socket]()
+        threading.Thread(target=serve, daemon=True).start()
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(InputError, match="answers there, but not as a Dask scheduler does"):
+            run_cells([CELL], tmp_path, ignored, cluster=address, work=conforms)
+        for connection in connections:
+            connection.close()
 
 
 def test_what_is_no_address_is_one_line(tmp_path):

@@ -1,5 +1,6 @@
 """A formula of the user's own: what its function gets, and what may be wrong with it."""
 
+import os
 import signal
 
 import pytest
@@ -46,6 +47,26 @@ def test_an_endless_loop_ends_and_is_one_line(write, monkeypatch, code):
     with pytest.raises(InputError, match=r"EndlessCode: it did not end within 0\.1 s, line [12]"):
         own_formula.read_term(write(code))
     assert signal.getitimer(signal.ITIMER_VIRTUAL)[0] == 0
+
+
+@pytest.mark.parametrize("code", ["import os; os._exit(0)", "import os\ndef f(): os._exit(0)"])
+def test_a_formula_cannot_end_the_command_as_if_it_had_passed(write, code):
+    leave = os._exit
+    with pytest.raises(InputError, match=r"SystemExit: os\._exit\(0\), line [12]"):
+        own_formula.read_term(write(code))
+    assert os._exit is leave
+
+
+def test_a_process_that_a_formula_forks_may_end(write):
+    code = (
+        "import os\nif os.fork() == 0: os._exit(7)\nleft = os.wait()[1] >> 8\ndef f(): return left"
+    )
+    assert own_formula.read_term(write(code))(*own_formula.TRIALS[0]) == 7
+
+
+def test_any_exception_of_a_formula_is_named(write):
+    with pytest.raises(InputError, match="f raised GeneratorExit"):
+        own_formula.read_term(write("def f(): raise GeneratorExit"))
 
 
 def test_slack_is_added_to_a_formula_of_ones_own(write):

@@ -10,6 +10,7 @@ from schedproof.model.observation import Step
 from schedproof.model.scenario import Expectation, Request, Scenario
 from schedproof.model.target import ModelTarget
 from schedproof.properties.checking.replay import replay
+from schedproof.properties.checking.session import STUCK
 from schedproof.spec.catalogue import load, select
 
 RULES = load("spyre")
@@ -157,6 +158,21 @@ def test_a_target_that_never_ends_is_left_though_no_rule_is_checked():
     outcome = replay(Idler(), scenario(), select(RULES, ["SPY-R20"]))
     assert not outcome.finished
     assert not outcome.broken
+
+
+def test_a_run_without_progress_ends_soon_unless_its_end_is_judged():
+    class Stuck(ModelTarget):
+        def step(self):
+            idle = {"kind": "idle", "scheduled": {}, "emitted": {}, "finished": {}}
+            return {"ok": True, "step": ModelTarget.step(self)["step"] | idle}
+
+    config = SMALL | {"max_model_len": 4096, "max_batch_tkv": 8192}
+    run = msgspec.structs.replace(scenario(request("a", max_tokens=4000)), config=config)
+    assert replay(Stuck(), run, select(RULES, ["SPY-R20"])).steps == STUCK
+    late = msgspec.structs.replace(run, requests=(*run.requests, request("b", arrival=STUCK + 50)))
+    assert replay(Stuck(), late, select(RULES, ["SPY-R20"])).steps == STUCK + 51
+    [broken] = replay(Stuck(), run, select(RULES, ["ALL-R06"])).broken
+    assert broken.step > STUCK
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,8 @@ class AbortLeavesAGhost(ModelTarget):
         return reply
 
 
-def _search(target, revision="sound", scale="small", known=frozenset()):
-    return Search(SearchOptions(target, "spyre", revision, RULES, scale, known))
+def _search(target, revision="sound", scale="small", known=frozenset(), **more):
+    return Search(SearchOptions(target, "spyre", revision, RULES, scale, known, **more))
 
 
 @pytest.mark.slow
@@ -198,6 +198,9 @@ def test_shrinking_stops_at_its_budget():
     search = _search(AbortLeavesAGhost())
     assert run_search(search, 300, 0, 5)
     assert search.runs <= search.runs_to_failure + 6
+    search = _search(AbortLeavesAGhost(), shrink_steps=1)
+    assert run_search(search, 300, 0, 60)
+    assert search.runs <= search.runs_to_failure + 2
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """A scheduler class that records: it decides as the one that it wraps, whatever becomes of the
 record. Without vLLM, and on the real release where it is installed."""
 
+import errno
 import io
 import json
 import os
@@ -15,8 +16,14 @@ from schedproof.gate.targets.supported_releases import ReleaseError, parse_relea
 from schedproof.gate.targets.vllm import recorder
 from schedproof.gate.targets.vllm.in_flight import Flights
 from schedproof.gate.targets.vllm.observation import Decided
-from schedproof.gate.targets.vllm.recorder import LIMIT, TRACE, recording
+from schedproof.gate.targets.vllm.recorder import (
+    LIMIT,
+    STOP,
+    TRACE,
+    recording,
+)
 from schedproof.gate.targets.vllm.releases import VLLM
+from schedproof.gate.targets.vllm.trace_output import RecordEnds, TraceFile
 from schedproof.spec.systems import SYSTEMS
 
 from ....command_line import runner
@@ -153,13 +160,61 @@ def test_each_process_has_a_file_of_its_own(tmp_path):
     path.write_text("of another process", encoding="utf-8")
     linked = tmp_path / f"run.jsonl.{os.getpid()}"
     linked.symlink_to(tmp_path / "elsewhere")
-    names = []
-    for _ in range(2):  # in a container, each start may have the same process id
-        with recorder._file.__wrapped__(str(path)) as file:
-            names.append(Path(file.name).name)
+    # In a container, each start may have the same process id.
+    names = [Path(TraceFile(str(path)).name).name for _ in range(2)]
     assert names == [f"{linked.name}.2", f"{linked.name}.3"]
     assert path.read_text(encoding="utf-8") == "of another process"
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_two_schedulers_of_a_process_do_not_mix_their_lines(tmp_path):
+    file = TraceFile(str(tmp_path / "run.jsonl"))
+    first = record_without_vllm(file.begin())
+    first.crashed(ValueError("a"))
+    second = record_without_vllm(file.begin())
+    second.crashed(ValueError("b"))
+    with pytest.raises(RecordEnds, match=r"a later scheduler of this process records in .*run"):
+        first.crashed(ValueError("c"))
+    first.stop()
+    second.stop()
+    lines = Path(file.name).read_text("utf-8").splitlines()
+    assert [json.loads(line).get("message") for line in lines[1::2]] == [
+        "ValueError: a",
+        "ValueError: b",
+        None,
+    ]
+
+
+def test_a_process_forked_while_recording_does_not_write(tmp_path, monkeypatch):
+    lines = TraceFile(str(tmp_path / "run.jsonl")).begin()
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    with pytest.raises(RecordEnds, match="belongs to the process that started this one"):
+        lines.write(STOP)
+
+
+def test_a_full_disk_leaves_whole_lines_and_says_that_the_run_ends_there(tmp_path, monkeypatch):
+    file = TraceFile(str(tmp_path / "run.jsonl"))
+    record, room = record_without_vllm(file.begin()), [10]
+    write = os.write
+
+    def write_if_there_is_room(number, data):
+        if number != file._file:
+            return write(number, data)
+        if not room[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written = write(number, data[: room[0]])
+        room[0] -= written
+        return written
+
+    record.crashed(ValueError("a"))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", write_if_there_is_room)
+        with pytest.raises(OSError, match="No space"):
+            record.crashed(ValueError("b"))
+    record.stop()
+    lines = Path(file.name).read_text("utf-8").splitlines(keepends=True)
+    assert len(lines) == 4
+    assert "".join(lines[2:]) == STOP
 
 
 @pytest.fixture
