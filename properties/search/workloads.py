@@ -94,9 +94,11 @@ class Shape(NamedTuple):
 SHAPES: Mapping[str, Shape] = {
     "crowd": Shape((80, 100), (12, 40), (0, 12), (1, 140), (60, 120), long_prompts=42),
     "packed": Shape((30, 60), (8, 40), (0, 12), (1, 300), (20, 120), aborted=10),
-    "long": Shape((520, 1100), (1, 4), (1, 4), (1, 24), (1, 4), shared=25, sixteenths=True),
+    "long": Shape(
+        *((520, 1100), (1, 4), (1, 4), (1, 24), (1, 4)), shared=25, aborted=40, sixteenths=True
+    ),
     "idle": Shape(
-        (8, 16), (1, 3), (1, 200), (1, 100), (1, 20), shared=60, aborted=10, sixteenths=True
+        (8, 16), (1, 3), (1, 400), (1, 100), (1, 20), shared=60, aborted=10, sixteenths=True
     ),
     "deep": Shape(
         *((3, 14), (1, 2), (0, 30), (1, 40), (1030, 1200)),

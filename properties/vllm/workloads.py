@@ -83,6 +83,7 @@ WORKLOADS: Mapping[str, Mapping[str, Any]] = {
         **{"num_blocks": (9, 16, 40), "policy": ("fcfs", "priority")},
         **{"long_prefill_token_threshold": (0, 24), "watermark": (0.0, 0.1)},
         **{"num_speculative_tokens": (0, 3), "async_scheduling": (False, False, True)},
+        "kv_cache_events": ("none", "none", "incremental"),
         FEATURES: (*_IN_SCARCE, *7 * ({},)),
         MORE: len(_IN_SCARCE),
     },
@@ -143,5 +144,5 @@ def more_fields(config: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
         # Most loads bring only a part of the prompt; the rest needs further blocks.
         fields |= {"external_tokens": (0, block, 2 * block, whole), "load_steps": (0, 1, 9)}
     if config.get("structured_outputs"):
-        fields["grammar_steps"] = (0, 0, 2, 9)
+        fields["grammar_steps"] = (0, 0, 2, 9, 30)
     return fields
