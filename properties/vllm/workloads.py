@@ -21,7 +21,14 @@ _ADAPTERS: dict[str, Any] = {
     "enable_prefix_caching": True,
     "policy": "fcfs",  # under the priority policy, the documents do not say who is next
 }
-# Requests that wait for a load, an adapter slot or a grammar while the pool is scarce.
+# An encoder whose cache holds less than the running requests need at once.
+_ENCODER: dict[str, Any] = {
+    **{"max_num_encoder_input_tokens": 64, "encoder_cache_size": 64},
+    **{"max_num_batched_tokens": 64, "long_prefill_token_threshold": 24, "policy": "fcfs"},
+    **{"num_blocks": 40, "max_num_seqs": 16, "num_speculative_tokens": 0},
+    "async_scheduling": False,
+}
+# Requests that wait for something of their own while the pool is scarce.
 _IN_SCARCE: Sequence[dict[str, Any]] = (
     {
         **{"kv_connector": True, "policy": "fcfs"},
@@ -30,13 +37,7 @@ _IN_SCARCE: Sequence[dict[str, Any]] = (
     _ADAPTERS
     | {"max_loras": 1, "max_num_seqs": 3, "async_scheduling": False, "num_speculative_tokens": 0},
     {"structured_outputs": True, "policy": "priority", "num_blocks": 9, "max_num_seqs": 16},
-    # An encoder whose cache holds less than the running requests need at once.
-    {
-        **{"max_num_encoder_input_tokens": 64, "encoder_cache_size": 64},
-        **{"max_num_batched_tokens": 64, "long_prefill_token_threshold": 24, "policy": "fcfs"},
-        **{"num_blocks": 40, "max_num_seqs": 16, "num_speculative_tokens": 0},
-        "async_scheduling": False,
-    },
+    _ENCODER,
     {
         **{"pipeline_parallel_size": 4, "async_scheduling": False, "num_speculative_tokens": 0},
         **{"num_blocks": 16, "max_num_seqs": 16},
@@ -84,7 +85,7 @@ WORKLOADS: Mapping[str, Mapping[str, Any]] = {
         **{"long_prefill_token_threshold": (0, 24), "watermark": (0.0, 0.1)},
         **{"num_speculative_tokens": (0, 3), "async_scheduling": (False, False, True)},
         "kv_cache_events": ("none", "none", "incremental"),
-        FEATURES: (*_IN_SCARCE, *7 * ({},)),
+        FEATURES: (*_IN_SCARCE, *2 * (_ENCODER,), *5 * ({},)),
         MORE: len(_IN_SCARCE),
     },
     "brim": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (40, 64)},
