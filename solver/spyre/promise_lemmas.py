@@ -247,6 +247,10 @@ def step_keeps_promises_covered(block: int, name: str, kind: str, more: int) -> 
     )
 
 
+def _behind(run: SymbolicRun) -> tuple[Sequence, ...]:
+    return (make_request(run, "waits"),) if run.answer(z3.Bool("another waits")) else ()
+
+
 def _nothing(*_: Any) -> Any:
     return {}
 
@@ -258,7 +262,8 @@ def _nothing(*_: Any) -> Any:
 def code_keeps_promises_covered_at_abort(block: int, name: str, more: int) -> list[Any]:
     """Claim that no more blocks are promised than are free after an abort. The aborted request
     holds two blocks, one of which may be shared, and may be in its prefill; another request may
-    decode. One that decodes may be paused if the revision pauses requests.
+    decode, and another one may wait. One that decodes may be paused if the revision pauses
+    requests.
 
     With `more` set to 1, this is the lemma's guard, a variant that must fail: before the abort,
     three blocks more than are free may be promised.
@@ -292,6 +297,7 @@ def code_keeps_promises_covered_at_abort(block: int, name: str, more: int) -> li
             if pauses and request.prefilled and run.answer(z3.Bool(f"paused {n}"))
         }
         state = State(
+            waiting=_behind(run),
             running=tuple(request for n, request in known.items() if n not in paused),
             paused=tuple(request for n, request in known.items() if n in paused),
             pool=any_pool(run, free, block, held=3),
@@ -311,8 +317,8 @@ def code_keeps_promises_covered_at_abort(block: int, name: str, more: int) -> li
 )
 def code_adds_each_promise(block: int, name: str, more: int) -> list[Any]:
     """Claim that one iteration of the loop in `blocks.reserved` adds the promise to its request,
-    whatever the sum so far. Also claim that the loop visits running requests and, if the revision
-    pauses requests, paused ones."""
+    whatever the sum so far. Also claim that the loop visits all of three requests, any of which may
+    be paused if the revision pauses requests."""
     numbers = Numbers()
     revision, last_token = _promise_only(name)
     lost, so_far = length(numbers, "lost", 0), length(numbers, "promised", 0)
@@ -327,9 +333,10 @@ def code_adds_each_promise(block: int, name: str, more: int) -> list[Any]:
         ]
         config = any_switches(run, block, FEW_BLOCKS)
         rest = any_rest(run) | {"lost_blocks": run.number(lost)}
-        paused = known[2:] if _pauses(name) and run.answer(z3.Bool("paused")) else []
-        running = [request for request in known if request not in paused]
-        state = State(running=tuple(running), paused=tuple(paused), **rest)
+        last = len(known)
+        while _pauses(name) and last and run.answer(z3.Bool(f"paused {last}")):
+            last -= 1
+        state = State(running=tuple(known[:last]), paused=tuple(known[last:]), **rest)
         given = {"config": config, "revision": revision, "state": state, "request": known[0]}
         given |= {"at_end": revision.blocks_at_end, "promised": run.number(so_far)}
         added = turn(**{name: given[name] for name in signature(turn).parameters})
@@ -346,21 +353,25 @@ def code_adds_each_promise(block: int, name: str, more: int) -> list[Any]:
 
 
 @lemma(
-    "When two requests that share a block decode, and one or both of them end, no more blocks are "
-    "promised than are free, and none is lost (revision {name}).",
+    "When three requests that share a block decode, and one, two or all of them end, no more "
+    "blocks are promised than are free, and none is lost (revision {name}).",
     "spyre.scheduler.complete",
     "spyre.blocks.release",
     name="requests_that_end_together_keep_promises_covered_{name}",
 )
 def requests_that_end_together_keep_promises_covered(block: int, name: str, more: int) -> list[Any]:
-    """Claim that `scheduler.complete` keeps promised blocks free and loses none. With `more` set to
-    1, this is the lemma's guard, a variant that must fail: six more blocks than are free may be
-    promised before.
+    """Claim that `scheduler.complete` keeps promised blocks free and loses none. The third request
+    has only the shared block, and ends. Another request may wait.
+
+    With `more` set to 1, this is the lemma's guard, a variant that must fail: six more blocks than
+    are free may be promised before.
     """
     numbers = Numbers()
     revision, last_token = _promise_only(name)
     free, others = length(numbers, "free", 0), length(numbers, "others", 0)
-    holders = {number: Holder.make(numbers, block, 2, decodes=True) for number in ("0", "1")}
+    holders = {n: Holder.make(numbers, block, 2 - (n == "2"), decodes=True) for n in "012"}
+    third = holders["2"]
+    numbers.facts.append(third.ends == third.computed - third.prompt + 2)
     promised = [
         request.need(numbers, block, last_token) - request.held for request in holders.values()
     ]
@@ -370,11 +381,16 @@ def requests_that_end_together_keep_promises_covered(block: int, name: str, more
 
     def code(run: SymbolicRun) -> Any:
         state = State(
-            running=(holders["0"].of(run, "0", (1, 2)), holders["1"].of(run, "1", (1, 3))),
+            waiting=_behind(run),
+            running=(
+                holders["0"].of(run, "0", (1, 2)),
+                holders["1"].of(run, "1", (1, 3)),
+                third.of(run, "2", (1,))._replace(published=1),
+            ),
             pool=any_pool(run, free, block, held=3),
             **any_rest(run) | {"lost_blocks": run.number(others)},
         )
-        computed = Forward({"0": 1, "1": 1}, {}, {}, 1)
+        computed = Forward(dict.fromkeys(holders, 1), {}, {}, 1)
         config = any_switches(run, block, FEW_BLOCKS)
         after, _, _ = scheduler.complete(config, revision, state, computed)
         return _after(state, after)

@@ -171,7 +171,7 @@ _RESERVATION = RuleProof(
     "No, on the model `sound` and on that of 2.5.2.",
     (
         f"{_BLOCKS}, in chunks of two blocks, with one request, with one that joins another, or "
-        "with two that share a block and may end together; before the step or the abort, a request "
+        "with three that share a block and may end together; before the step or the abort, a request "
         "holds at most two blocks, and its prompt fills at most four more; a hit finds one; two "
         "other free blocks may have its content; on 2.5.2, a request that decodes may be paused",
         "requests that decode together take their new blocks one after the other",
@@ -214,7 +214,7 @@ _CHUNKS = RuleProof(
     (
         f"{_BLOCKS}, in {_CHUNKS_OF}",
         "beside the request, one may decode, be paused or be aborted within the step, and one may "
-        "wait",
+        "wait; in a decode step, three may decode, and two may wait",
         "a hit consists of whole blocks without the last token; `blocks.admit`, which starts a "
         "request with its hit, runs with at most three of them",
         f"{_OTHERS}; no step runs out of blocks",

@@ -32,12 +32,14 @@ import z3
 
 from ...model import pool as blocks_of_pool
 from ...model.pool import Pool, cached_blocks, free_blocks
+from ...model.scenario import Request
 from ...model.vllm import kv_cache, scheduler
 from ...model.vllm.model import VllmModel
 from ...model.vllm.state import Sequence
-from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubs
+from ..smt.execution import SymbolicLength, SymbolicRun, bare, holds_on, paths, stubs
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
+from ..smt.on_symbols import on_symbols
 from ..smt.passed_on import plain_id
 from ..smt.pools import LONGEST, SAME, any_pool
 from . import symbols
@@ -45,11 +47,11 @@ from .arrival_lemmas import gives_back, keeps_order
 from .decision_lemmas import (
     SIZES,
     Symbolic,
-    completion_leaves_next_token,
     decision_keeps_first,
     in_decisions,
     step_keeps_budget,
 )
+from .step_lemmas import completion_leaves_next_token, message_changes_only_known_requests
 from .symbols import Settings, blocks, make_state, some
 
 BLOCK = 16  # tokens, unless the lemmas are about any size
@@ -60,15 +62,17 @@ def budget(block: int | None) -> list[Obligation]:
     return [
         *keeps_order(),
         share_is_computed_as_in_lemmas(),
-        *in_decisions(step_keeps_budget, SIZES),
-        *whole_steps(),
+        *in_decisions(step_keeps_budget, SIZES, block or BLOCK),
+        *whole_steps(block),
         *(hit_leaves_last_token(block or BLOCK, known) for known in (1, 2)),
         hit_looks_up_each_block(symbols.block_of(block)),
     ]
 
 
-def whole_steps() -> Iterator[Obligation]:
-    return in_decisions(completion_leaves_next_token, (size for size in SIZES if sum(size) <= 2))
+def whole_steps(block: int | None) -> Iterator[Obligation]:
+    few = (size for size in SIZES if sum(size) <= 2 or size == (3, 0))
+    yield from in_decisions(completion_leaves_next_token, few, block or BLOCK)
+    yield message_changes_only_known_requests()
 
 
 def admission(block: int | None) -> list[Obligation]:
@@ -81,8 +85,14 @@ def admission(block: int | None) -> list[Obligation]:
     # The scheduler asks for blocks for a request that runs alone, or for the first in line.
     # Of two that run, one may be preempted, and waits without blocks.
     few = (size for size in SIZES if size[0] <= 1 or size == (2, 0))
-    asks = in_decisions(decision_keeps_first, few)
-    others = (*asks, *whole_steps(), *keeps_order(), *gives_back())
+    asks = in_decisions(decision_keeps_first, few, block or BLOCK)
+    others = (
+        missing_blocks_follow_hit(block or BLOCK),
+        *asks,
+        *whole_steps(block),
+        *keeps_order(),
+        *gives_back(),
+    )
     return [door, *admits, *grows, *_admits_if_none_run(block), *others]
 
 
@@ -97,8 +107,8 @@ def progress(block: int | None) -> list[Obligation]:
         *gives_back(),
         share_is_computed_as_in_lemmas(),
         door,
-        *in_decisions(decision_keeps_first, SIZES),
-        *whole_steps(),
+        *in_decisions(decision_keeps_first, SIZES, block or BLOCK),
+        *whole_steps(block),
         *_admits_if_none_run(block),
         *grows,
     ]
@@ -106,8 +116,8 @@ def progress(block: int | None) -> list[Obligation]:
 
 def knobs(block: int | None) -> list[Obligation]:
     few = [size for size in SIZES if sum(size) <= 2]
-    shares = in_decisions(step_keeps_budget, few)
-    return [*never_preempted(block), *shares, *whole_steps(), *keeps_order(), *gives_back()]
+    shares = in_decisions(step_keeps_budget, few, block or BLOCK)
+    return [*never_preempted(block), *shares, *whole_steps(block), *keeps_order(), *gives_back()]
 
 
 def never_preempted(block: int | None) -> list[Obligation]:
@@ -148,7 +158,7 @@ def share_is_computed_as_in_lemmas(more: int) -> list[Any]:
 )
 def door_refuses_what_lemmas_assume(block: int, more: int) -> list[Any]:
     """Claim that the check on arrival rejects exactly the requests that exceed the model's length,
-    the pool or, without chunking, the budget.
+    the pool or, without chunking, the budget. The prompt has two segments.
 
     With `more` set to 1, this is the lemma's guard, a variant that must fail: the claim assumes
     that the model's length is one token shorter.
@@ -162,9 +172,10 @@ def door_refuses_what_lemmas_assume(block: int, more: int) -> list[Any]:
 
     def code(run: SymbolicRun) -> Any:
         config = settings.config(run, block_size=block, num_blocks=run.number(pool))
-        request: Any = SimpleNamespace(
-            whole=(run.number(prompt), run.number(tokens)), encoder_inputs=()
-        )
+        first: Any = run.number(z3.Int("segment"))
+        segments: Any = (("first", first), ("second", run.number(prompt) - first))
+        most: Any = run.number(tokens)
+        request = Request(id="0", arrival=0, prompt=segments, max_tokens=most)
         return VllmModel(config).refusal(request) is None
 
     computed = prompt + tokens - 1
@@ -241,6 +252,33 @@ def admission_decides_as_in_lemmas(block: int, hit: int, idle: int, more: int) -
         return z3.And(passes, held == first, left == free - idle - (first - hit))
 
     return holds_on(numbers, paths(numbers, code), as_in_lemmas)
+
+
+@lemma(
+    "A waiting request lacks the blocks of its tokens that it does not hit, and those that it hits "
+    "and that no request holds.",
+    "vllm.kv_cache.missing",
+)
+def missing_blocks_follow_hit(block: int, more: int) -> list[Any]:
+    """Claim this for a hit of any number of blocks. With `more` set to 1, this is the lemma's
+    guard, a variant that must fail: it expects that one block more is missing."""
+    numbers = Numbers()
+    known, tokens = some(numbers, "known", 1), some(numbers, "tokens", 1)
+    own, hit = numbers.fresh("own", 0, known - 1), some(numbers, "hit")
+    idle, whole = numbers.fresh("idle", 0, hit), z3.Bool("reserve_full_isl")
+    settings = Settings(numbers)
+    covered = hit * block + tokens
+    numbers.facts += [covered <= known, known <= settings.numbers["max_model_len"]]
+
+    def code(run: SymbolicRun) -> Any:
+        config = settings.config(run, block_size=block)
+        request = any_request(run, known - own, own)
+        found: Any = SymbolicLength(run.number(hit))
+        with on_symbols(kv_cache), stubs(kv_cache, unheld=lambda *_: run.number(idle)):
+            return bare(kv_cache.missing(config, Pool(), request, found, run.number(tokens)))
+
+    needed = blocks(numbers, block, z3.If(whole, known, covered)) - hit + idle + more
+    return holds_on(numbers, paths(numbers, code), lambda lacks: lacks == needed)
 
 
 @lemma(
