@@ -108,8 +108,8 @@ _KNOBS = RuleProof(
         *(_ROOM, _ARRIVALS, _GIVEN_BACK),
         "no request holds more than its own blocks; sharing only helps",
     ),
-    "how a step with three requests, one of which waits, or with more is carried out; that a pool with room for max_num_seqs "
-    "requests of max_model_len never runs out is arithmetic alone",
+    "how a step with three requests, one of which waits, or with more is carried out; that a pool "
+    "with room for max_num_seqs requests of max_model_len never runs out is arithmetic alone",
     never_preempted,
     {f"{TURNED[knob]}: more preemptions": partial(anomaly, knob) for knob in KNOBS},
 )

@@ -1,4 +1,4 @@
-"""A fault between the functions of a step, or beside its request, makes a lemma of the rule fail."""
+"""A fault between the functions of a step, or beside its request, makes a lemma fail."""
 
 import importlib
 
