@@ -8,7 +8,8 @@ change to the scheduler makes one of them fail. The other modules (`admission_le
 
 This module is about chunks: the functions that plan a chunk agree with `chunk_lemmas.plan`, a
 request starts with exactly the tokens of its hit computed, and a step runs the planned chunk or
-leaves the request as it was. So do aborts of others and arrivals.
+leaves the request as it was. So do aborts of others and arrivals. `whole_step_lemmas` is about what
+a step does between the functions that other lemmas run.
 """
 
 from dataclasses import replace
@@ -44,7 +45,11 @@ from .surroundings import (
 )
 from .symbolic_admission import length
 from .symbolic_state import StepConfiguration, any_rest
-from .whole_step_lemmas import decode_step_leaves_others, step_passes_states_on
+from .whole_step_lemmas import (
+    chunk_ignores_others,
+    decode_step_leaves_others,
+    step_passes_states_on,
+)
 
 HIT_BLOCKS = 3  # the most blocks of a hit with which `blocks.admit` is run
 LENGTHS = ("prompt", "max_tokens", "output_len", "prefix_hit")  # a chunk changes none of these
@@ -69,6 +74,7 @@ def obligations(block: int | None) -> list[Obligation]:
             )
             for name, code in counted.items()
         ),
+        *(chunk_ignores_others(size, name) for name in counted),
         *(decode_step_leaves_others(size, name) for name in counted),
         *(lemma for name in counted for lemma in between_steps(size, name)),
     ]

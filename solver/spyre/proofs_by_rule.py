@@ -144,7 +144,8 @@ _LENGTH = RuleProof(
         "the constraint is checked with up to two decoding requests, also within a step of "
         "`sound`, in which another one may wait",
         "a step reports its tkv with up to two requests that decode or are paused, one that waits "
-        "or prefills, and one that waits behind it, whatever the step decides",
+        "or prefills, and one that waits behind it, whatever the step decides; a decode step "
+        "reports the tkv of up to five",
         "no request grows beyond prompt + max_tokens - 1 tokens (SPY-R07's lemmas)",
         "blocks have at least 3 tokens, and max_model_len is longer than two blocks",
         _OTHERS,
@@ -215,7 +216,8 @@ _CHUNKS = RuleProof(
     (
         f"{_BLOCKS}, in {_CHUNKS_OF}",
         "beside the request, one may decode, be paused or be aborted within the step, and one may "
-        "wait; in a decode step, three may decode, and two may wait",
+        "wait; beside a chunk, two may decode, and three may wait, and in a decode step, three may "
+        "decode, and two may wait",
         "a hit consists of whole blocks without the last token; `blocks.admit`, which starts a "
         "request with its hit, runs with at most three of them",
         f"{_OTHERS}; no step runs out of blocks",

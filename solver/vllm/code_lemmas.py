@@ -8,8 +8,11 @@ wrong change to the scheduler makes one of them fail:
   `admission_decides_as_in_lemmas_N`, `growth_decides_as_in_lemmas_N`: functions of a single request
   agree with `symbols` and `admission_lemmas.gate`, for any number of tokens and with N blocks hit
   or held.
-- `step_keeps_budget_...`, `decision_keeps_first_...`, `completion_leaves_next_token_...`: about a
-  whole decision and a whole step (`decision_lemmas`).
+- `missing_blocks_follow_hit`: how many blocks a waiting request lacks, for hits of any number of
+  blocks.
+- `step_keeps_budget_...`, `decision_keeps_first_...`: about a whole decision (`decision_lemmas`).
+- `completion_leaves_next_token_...`, `message_changes_only_known_requests`: about a whole step
+  (`step_lemmas`).
 - `run_begins_empty`, `arrival_joins_queue_...`, `abort_removes_only_...`,
   `blocks_given_back_are_free_N`: about the beginning of a run, arrivals and aborts between two
   steps, and N blocks that a request gives back (`arrival_lemmas`).
@@ -56,6 +59,7 @@ from .symbols import Settings, blocks, make_state, some
 
 BLOCK = 16  # tokens, unless the lemmas are about any size
 FEW = 3  # blocks; the code hands them out one by one
+UNBOUNDED = z3.Bool("no bound on the pool")  # as in `Settings`
 
 
 def budget(block: int | None) -> list[Obligation]:
@@ -171,7 +175,7 @@ def door_refuses_what_lemmas_assume(block: int, more: int) -> list[Any]:
     chunks = z3.Bool("enable_chunked_prefill")
 
     def code(run: SymbolicRun) -> Any:
-        config = settings.config(run, block_size=block, num_blocks=run.number(pool))
+        config = settings.config(run, block_size=block)
         first: Any = run.number(z3.Int("segment"))
         segments: Any = (("first", first), ("second", run.number(prompt) - first))
         most: Any = run.number(tokens)
@@ -181,10 +185,19 @@ def door_refuses_what_lemmas_assume(block: int, more: int) -> list[Any]:
     computed = prompt + tokens - 1
     passes = z3.And(
         prompt + tokens + more <= longest,
-        blocks(numbers, block, computed) <= pool,
+        z3.Or(UNBOUNDED, blocks(numbers, block, computed) <= pool),
         z3.Or(chunks, computed <= budget),
     )
     return holds_on(numbers, paths(numbers, code), lambda let_in: passes == let_in)
+
+
+def _maybe_unbounded(run: SymbolicRun, pool: Pool) -> Pool:
+    return pool._replace(size=None) if run.answer(UNBOUNDED) else pool
+
+
+def _leaves(left: Any, free: Any) -> Any:
+    """Return whether `left` is this number of free blocks, or None if the pool has no bound."""
+    return UNBOUNDED if left is None else bare(left) == free
 
 
 def any_request(run: SymbolicRun, prompt: Any, own: Any) -> Sequence:
@@ -230,7 +243,8 @@ def admission_decides_as_in_lemmas(block: int, hit: int, idle: int, more: int) -
             watermark_blocks=run.number(reserve),
         )
         hits = tuple(range(100, 100 + hit))
-        pool = any_pool(run, free, block, idle=hits[:idle], shared=hits[:1] if not idle else ())
+        shared = hits[:1] if not idle else ()
+        pool = _maybe_unbounded(run, any_pool(run, free, block, idle=hits[:idle], shared=shared))
         request = any_request(run, known - own, own)
         share = run.number(tokens)
         beside = run.answer(runs)
@@ -238,18 +252,18 @@ def admission_decides_as_in_lemmas(block: int, hit: int, idle: int, more: int) -
         if admitted is None:
             return None
         holder, after = admitted
-        return len(holder.blocks), bare(free_blocks(after))
+        return len(holder.blocks), free_blocks(after)
 
     needed = z3.If(whole, known, covered)
     missing = blocks(numbers, block, needed) - hit + idle
-    passes = missing + z3.If(runs, reserve + more, 0) <= free
+    passes = z3.Or(UNBOUNDED, missing + z3.If(runs, reserve + more, 0) <= free)
     first = blocks(numbers, block, covered)
 
     def as_in_lemmas(result: Any) -> Any:
         if result is None:
             return z3.Not(passes)
         held, left = result
-        return z3.And(passes, held == first, left == free - idle - (first - hit))
+        return z3.And(passes, held == first, _leaves(left, free - idle - (first - hit)))
 
     return holds_on(numbers, paths(numbers, code), as_in_lemmas)
 
@@ -304,7 +318,7 @@ def growth_decides_as_in_lemmas(block: int, held: int, more: int) -> list[Any]:
 
     def code(run: SymbolicRun) -> Any:
         config = settings.config(run, block_size=block, max_model_len=LONGEST)
-        pool = any_pool(run, free, block)
+        pool = _maybe_unbounded(run, any_pool(run, free, block))
         request = any_request(run, known, own)._replace(
             computed=run.number(computed),
             prefix_hit=run.number(z3.Int("prefix_hit")),
@@ -314,16 +328,17 @@ def growth_decides_as_in_lemmas(block: int, held: int, more: int) -> list[Any]:
         grown = kv_cache.grow(config, pool, request, run.number(tokens))
         if grown is None:
             return None
-        return len(grown[0].blocks), bare(free_blocks(grown[1]))
+        return len(grown[0].blocks), free_blocks(grown[1])
 
     after = blocks(numbers, block, computed + tokens)
 
     def as_in_lemmas(result: Any) -> Any:
-        fits = after - held + more <= free
+        fits = z3.Or(UNBOUNDED, after - held + more <= free)
         if result is None:
             return z3.And(after > held, z3.Not(fits))
-        has, free_after = result
-        return z3.And(z3.Or(after <= held, fits), has == after, free_after == free - (after - held))
+        has, left = result
+        taken = after - held
+        return z3.And(z3.Or(taken <= 0, fits), has == after, _leaves(left, free - taken))
 
     return holds_on(numbers, paths(numbers, code), as_in_lemmas)
 
@@ -440,7 +455,7 @@ def code_admits_first_in_line(block: int, waiting: int, reserve: int) -> list[An
     longest = request.prompt + request.tokens - 1
     numbers.facts += [
         settings.numbers["max_model_len"] > longest,
-        blocks(numbers, block, longest) <= pool + reserve,
+        z3.Or(UNBOUNDED, blocks(numbers, block, longest) <= pool + reserve),
         z3.Or(chunks, longest <= budget),
         cached * block < request.prompt + request.generated,
         pool >= cached,
@@ -452,6 +467,7 @@ def code_admits_first_in_line(block: int, waiting: int, reserve: int) -> list[An
         blocks_free = Pool(
             run.number(pool - len(hits)), (), 1, tuple((number, None) for number in hits)
         )
+        blocks_free = _maybe_unbounded(run, blocks_free)
         queue = tuple(other.of(run, n) for n, other in enumerate((request, *others)))
         with stubs(
             kv_cache,

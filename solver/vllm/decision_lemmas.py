@@ -196,7 +196,7 @@ def run_decision(policy: Any, running: int, waiting: int, block: int, whole: Any
             shares[request.id] = bare(tokens)
             return request, pool
 
-        def hit(given: Any, pool: Any, request: Any) -> tuple[int, ...]:
+        def hit(given: Any, pool: Any, request: Any) -> Any:
             must_be(given, config)
             count = z3.Int(f"hit of {plain_id(request.id)}")
             hits[request.id], hit_tokens[request.id] = (), 0

@@ -17,6 +17,8 @@ RELEASES = "        state = state._replace(pool=blocks.release(config, revision,
 RELEASED = "        pool = blocks.release(config, revision, after, request)\n"
 WITHIN = "        state = abort(config, revision, state, request_id, inside=True)\n"
 PREFILLS = "            prefilling.append(request)\n"
+DECODED_TKV = "    tkv = documented.max_tkv(lengths, block)\n"
+COUNTED = "    counted, covered = revision.progress(config, request, end)\n"
 LEAVES = "    for request in leaving:\n"
 FAULTS = {
     "an abort within a step loses free blocks": (
@@ -97,6 +99,21 @@ FAULTS = {
         WITHIN,
         f"{WITHIN}    if len(abort_inside) > 1:\n"
         "        state = state._replace(waiting=state.waiting[::-1])\n",
+    ),
+    "a decode step of three reports a block too many": (
+        "SPY-R41",
+        "decode_step_reports_max_tkv_sound",
+        "spyre/forward.py",
+        DECODED_TKV,
+        DECODED_TKV.replace(")\n", ") + (block if len(lengths) > 2 else 0)\n"),
+    ),
+    "while two wait behind it, a prompt computes a token less": (
+        "SPY-R18",
+        "chunk_ignores_others_sound",
+        "spyre/forward.py",
+        COUNTED,
+        "    if len(waiting) > 1 and end < request.prompt and end - start > 1:\n"
+        f"        end -= 1\n{COUNTED}",
     ),
     "a decode step of two computes a token of a prompt anew": (
         "SPY-R18",

@@ -75,6 +75,25 @@ FAULTS = {
             "            uncomputed -= config.block_size\n",
         ),
     ),
+    "with an unbounded pool, prompts may exceed the budget": (
+        "V1CP-R19",
+        "door_refuses_what_lemmas_assume",
+        Edit(
+            "vllm/model.py",
+            "        if not config.enable_chunked_prefill and longest",
+            "        bounded = config.num_blocks is not None\n"
+            "        if bounded and not config.enable_chunked_prefill and longest",
+        ),
+    ),
+    "an unbounded pool has room for three blocks": (
+        "V1CP-R19",
+        "code_admits_first_in_line_1",
+        Edit(
+            "pool.py",
+            "    return free is None or blocks <= free\n",
+            "    return blocks <= (3 if free is None else free)\n",
+        ),
+    ),
     "three hit blocks that no request holds count as four": (
         "V1CP-R19",
         "missing_blocks_follow_hit",
