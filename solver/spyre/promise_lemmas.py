@@ -72,6 +72,8 @@ def obligations(block: int | None = None) -> list[Obligation]:
         lemmas.append(replace(summed, code=("spyre.blocks.reserved", code)))
         shortage = shortage_of_blocks_ends_search(size, name)
         lemmas.append(replace(shortage, code=(chooses[name],)))
+        room = room_counts_each_shared_block(size, name)
+        lemmas.append(replace(room, code=("spyre.blocks.fits_pool", code)))
         lemmas.append(requests_that_end_together_keep_promises_covered(size, name))
         lemmas += between_steps(size, name)
     return lemmas
@@ -397,6 +399,41 @@ def requests_that_end_together_keep_promises_covered(block: int, name: str, more
 
     claim = _promises_covered(numbers, block, last_token, holders)
     return holds_on(numbers, paths(numbers, code), claim)
+
+
+@lemma(
+    "The check for room counts each hit block that another request holds once, of up to four "
+    "(revision {name}).",
+    name="room_counts_each_shared_block_{name}",
+)
+def room_counts_each_shared_block(block: int, name: str, more: int) -> list[Any]:
+    """Claim that a newcomer has room if and only if its blocks, without the shared ones, are free
+    and not promised. With `more` set to 1, this is the lemma's guard, a variant that must fail: one
+    block more is shared."""
+    numbers = Numbers()
+    revision, last_token = _promise_only(name)
+    newcomer = Holder.make(numbers, block, 0, decodes=False)
+    free, promised = length(numbers, "free", 0), length(numbers, "promised", 0)
+    numbers.facts.append(boolean("pool is bounded"))
+
+    def code(run: SymbolicRun) -> Any:
+        hit = tuple(n for n in range(1, 5) if run.answer(z3.Bool(f"hits {n}")))
+        shared = tuple(n for n in hit if run.answer(z3.Bool(f"another holds {n}")))
+        other = make_request(run, "other", computed=1)._replace(blocks=(9, *shared))
+        state = State(
+            running=(other,), pool=any_pool(run, free, block, held=len(shared)), **any_rest(run)
+        )
+        config = any_switches(run, block, FEW_BLOCKS)
+        with stubs(pool_of, prefix_hit=lambda *_: hit, reserved=lambda *_: run.number(promised)):
+            fits = pool_of.fits_pool(config, revision, state, newcomer.of(run, "new", ()))
+        return bool(fits), len(shared)
+
+    def as_needed(result: Any) -> Any:
+        fits, shared = result
+        need = newcomer.need(numbers, block, last_token) - shared - more
+        return z3.BoolVal(fits) == (need <= free - promised)
+
+    return holds_on(numbers, paths(numbers, code), as_needed)
 
 
 @lemma(

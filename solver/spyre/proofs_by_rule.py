@@ -174,8 +174,8 @@ _RESERVATION = RuleProof(
         f"{_BLOCKS}, in chunks of two blocks, with one request, with one that joins another, or "
         "with three that share a block and may end together; before the step or the abort, a "
         "request holds at most two blocks, and its prompt fills at most four more; a hit finds "
-        "one; two other free blocks may have its content; on 2.5.2, a request that decodes may be "
-        "paused",
+        "one, or up to four in the check for room; two other free blocks may have its content; on "
+        "2.5.2, a request that decodes may be paused",
         "requests that decode together take their new blocks one after the other",
         "no other constraint refuses a request; a refused request is promised nothing",
         _OTHERS,

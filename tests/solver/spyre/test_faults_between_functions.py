@@ -15,6 +15,7 @@ READS = "    read = read_config(config, revision)\n"
 PROMISES = "    for request in state.admitted:\n        promised +="
 RELEASES = "        state = state._replace(pool=blocks.release(config, revision, state, request))\n"
 RELEASED = "        pool = blocks.release(config, revision, after, request)\n"
+SHARED = "    shared = sum(block in held for block in prefix_hit(config, state, newcomer))\n"
 WITHIN = "        state = abort(config, revision, state, request_id, inside=True)\n"
 PREFILLS = "            prefilling.append(request)\n"
 DECODED_TKV = "    tkv = documented.max_tkv(lengths, block)\n"
@@ -84,6 +85,13 @@ FAULTS = {
         STEP,
         RELEASED,
         RELEASED.replace(", after, request", ", state if after.waiting else after, request"),
+    ),
+    "three hit blocks count as four shared ones": (
+        "SPY-R50",
+        "room_counts_each_shared_block_2.5.2",
+        POOL,
+        SHARED,
+        f"{SHARED}    shared += len(prefix_hit(config, state, newcomer)) > 2\n",
     ),
     "an abort within a step takes paused requests along": (
         "SPY-R51",
