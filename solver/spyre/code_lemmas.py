@@ -9,6 +9,7 @@ change to the scheduler makes one of them fail. The other modules (`admission_le
 This module is about chunks: the functions that plan a chunk agree with `chunk_lemmas.plan`, a
 request starts with exactly the tokens of its hit computed, and a step runs the planned chunk or
 leaves the request as it was. Arrivals, and aborts of other requests, leave it as it was, too.
+`whole_step_lemmas` is about what a step does between the functions that other lemmas run.
 """
 
 from dataclasses import replace
@@ -28,7 +29,11 @@ from ..smt.obligation import Obligation, lemma
 from ..smt.on_symbols import on_symbols
 from ..smt.passed_on import must_be
 from . import chunk_lemmas
-from .step_lemmas import abort_only_removes, arrival_waits_uncomputed
+from .step_lemmas import (
+    abort_only_removes,
+    arrival_waits_uncomputed,
+    model_decides_by_its_revision,
+)
 from .surroundings import (
     BLOCK,
     CHUNK_BLOCKS,
@@ -40,6 +45,11 @@ from .surroundings import (
 )
 from .symbolic_admission import length
 from .symbolic_state import StepConfiguration, any_rest
+from .whole_step_lemmas import (
+    chunk_ignores_others,
+    decode_step_leaves_others,
+    step_passes_states_on,
+)
 
 HIT_BLOCKS = 3  # the largest hit, in blocks, with which `blocks.admit` is run
 LENGTHS = ("prompt", "max_tokens", "output_len", "prefix_hit")  # a chunk changes none of these
@@ -64,6 +74,8 @@ def obligations(block: int | None) -> list[Obligation]:
             )
             for name, code in counted.items()
         ),
+        *(chunk_ignores_others(size, name) for name in counted),
+        *(decode_step_leaves_others(size, name) for name in counted),
         *(lemma for name in counted for lemma in between_steps(size, name)),
     ]
 
@@ -80,8 +92,14 @@ def between_steps(block: int, name: str) -> list[Obligation]:
         "spyre.scheduler.arrive": arrival_waits_uncomputed(step, 1),
         "spyre.scheduler.abort": abort_only_removes(step, 1),
     }
+    decided = model_decides_by_its_revision(revision)
     return [
-        replace(lemma, name=f"{lemma.name}_{name}", code=(code,)) for code, lemma in found.items()
+        *(
+            replace(lemma, name=f"{lemma.name}_{name}", code=(code,))
+            for code, lemma in found.items()
+        ),
+        step_passes_states_on(block, name),
+        replace(decided, name=f"{decided.name}_{name}", code=("spyre.model.make_model",)),
     ]
 
 

@@ -41,6 +41,7 @@ from .surroundings import (
 )
 from .symbolic_admission import MANY, Joining, Lengths, blocks, length
 from .symbolic_state import any_rest
+from .whole_step_lemmas import decode_step_reports_max_tkv
 
 MAX_TKV = ("spyre.documented.max_tkv",)
 # The module in which a revision decides. `documented` differs from `sound` only in a check that the
@@ -69,6 +70,7 @@ def _keeps_tkv(block: int, name: str, module: str) -> Iterator[Obligation]:
     yield replace(step, code=(*step.code, f"{module}.tkv_after_chunk"))
     decision = decision_keeps_tkv(block, name)
     yield replace(decision, code=(*decision.code, f"{module}.decide"))
+    yield decode_step_reports_max_tkv(block, name)
     yield from between_steps(block, name)
 
 

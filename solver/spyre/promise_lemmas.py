@@ -72,6 +72,8 @@ def obligations(block: int | None = None) -> list[Obligation]:
         lemmas.append(replace(summed, code=("spyre.blocks.reserved", code)))
         shortage = shortage_of_blocks_ends_search(size, name)
         lemmas.append(replace(shortage, code=(chooses[name],)))
+        room = room_counts_each_shared_block(size, name)
+        lemmas.append(replace(room, code=("spyre.blocks.fits_pool", code)))
         lemmas.append(requests_that_end_together_keep_promises_covered(size, name))
         lemmas += between_steps(size, name)
     return lemmas
@@ -248,6 +250,10 @@ def step_keeps_promises_covered(block: int, name: str, kind: str, more: int) -> 
     )
 
 
+def _behind(run: SymbolicRun) -> tuple[Sequence, ...]:
+    return (make_request(run, "waits"),) if run.answer(z3.Bool("another waits")) else ()
+
+
 def _nothing(*_: Any) -> Any:
     return {}
 
@@ -259,7 +265,8 @@ def _nothing(*_: Any) -> Any:
 def code_keeps_promises_covered_at_abort(block: int, name: str, more: int) -> list[Any]:
     """Claim that no more blocks are promised than are free after an abort. The aborted request
     holds two blocks, one of which may be shared, and may be in its prefill; another request may
-    decode. One that decodes may be paused if the revision pauses requests.
+    decode, and another one may wait. One that decodes may be paused if the revision pauses
+    requests.
 
     If `more` is 1, claim the guard instead, a variant that must fail: before the abort, three
     blocks more than are free may be promised.
@@ -293,6 +300,7 @@ def code_keeps_promises_covered_at_abort(block: int, name: str, more: int) -> li
             if pauses and request.prefilled and run.answer(z3.Bool(f"paused {n}"))
         }
         state = State(
+            waiting=_behind(run),
             running=tuple(request for n, request in known.items() if n not in paused),
             paused=tuple(request for n, request in known.items() if n in paused),
             pool=any_pool(run, free, block, held=3),
@@ -312,8 +320,8 @@ def code_keeps_promises_covered_at_abort(block: int, name: str, more: int) -> li
 )
 def code_adds_each_promise(block: int, name: str, more: int) -> list[Any]:
     """Claim that one iteration of the loop in `blocks.reserved` adds the promise to its request,
-    whatever the sum so far. Also claim that the loop visits running requests and, if the revision
-    pauses requests, paused ones."""
+    whatever the sum so far. Also claim that the loop visits all of three requests, any of which may
+    be paused if the revision pauses requests."""
     numbers = Numbers()
     revision, last_token = _promise_only(name)
     lost, so_far = length(numbers, "lost", 0), length(numbers, "promised", 0)
@@ -328,9 +336,10 @@ def code_adds_each_promise(block: int, name: str, more: int) -> list[Any]:
         ]
         config = any_switches(run, block, FEW_BLOCKS)
         rest = any_rest(run) | {"lost_blocks": run.number(lost)}
-        paused = known[2:] if _pauses(name) and run.answer(z3.Bool("paused")) else []
-        running = [request for request in known if request not in paused]
-        state = State(running=tuple(running), paused=tuple(paused), **rest)
+        last = len(known)
+        while _pauses(name) and last and run.answer(z3.Bool(f"paused {last}")):
+            last -= 1
+        state = State(running=tuple(known[:last]), paused=tuple(known[last:]), **rest)
         given = {"config": config, "revision": revision, "state": state, "request": known[0]}
         given |= {"at_end": revision.blocks_at_end, "promised": run.number(so_far)}
         added = turn(**{name: given[name] for name in signature(turn).parameters})
@@ -347,20 +356,25 @@ def code_adds_each_promise(block: int, name: str, more: int) -> list[Any]:
 
 
 @lemma(
-    "When two requests that share a block decode, and one or both of them end, no more blocks are "
-    "promised than are free, and none is lost (revision {name}).",
+    "When three requests that share a block decode, and one, two or all of them end, no more "
+    "blocks are promised than are free, and none is lost (revision {name}).",
     "spyre.scheduler.complete",
     "spyre.blocks.release",
     name="requests_that_end_together_keep_promises_covered_{name}",
 )
 def requests_that_end_together_keep_promises_covered(block: int, name: str, more: int) -> list[Any]:
-    """Claim that `scheduler.complete` keeps promised blocks free and loses none. If `more` is 1,
-    claim the guard instead, a variant that must fail: six more blocks than are free may be promised
-    before."""
+    """Claim that `scheduler.complete` keeps promised blocks free and loses none. The third request
+    has only the shared block, and ends. Another request may wait.
+
+    If `more` is 1, claim the guard instead, a variant that must fail: six more blocks than are free
+    may be promised before.
+    """
     numbers = Numbers()
     revision, last_token = _promise_only(name)
     free, others = length(numbers, "free", 0), length(numbers, "others", 0)
-    holders = {number: Holder.make(numbers, block, 2, decodes=True) for number in ("0", "1")}
+    holders = {n: Holder.make(numbers, block, 2 - (n == "2"), decodes=True) for n in "012"}
+    third = holders["2"]
+    numbers.facts.append(third.ends == third.computed - third.prompt + 2)
     promised = [
         request.need(numbers, block, last_token) - request.held for request in holders.values()
     ]
@@ -370,17 +384,57 @@ def requests_that_end_together_keep_promises_covered(block: int, name: str, more
 
     def code(run: SymbolicRun) -> Any:
         state = State(
-            running=(holders["0"].of(run, "0", (1, 2)), holders["1"].of(run, "1", (1, 3))),
+            waiting=_behind(run),
+            running=(
+                holders["0"].of(run, "0", (1, 2)),
+                holders["1"].of(run, "1", (1, 3)),
+                third.of(run, "2", (1,))._replace(published=1),
+            ),
             pool=any_pool(run, free, block, held=3),
             **any_rest(run) | {"lost_blocks": run.number(others)},
         )
-        computed = Forward({"0": 1, "1": 1}, {}, {}, 1)
+        computed = Forward(dict.fromkeys(holders, 1), {}, {}, 1)
         config = any_switches(run, block, FEW_BLOCKS)
         after, _, _ = scheduler.complete(config, revision, state, computed)
         return _after(state, after)
 
     claim = _promises_covered(numbers, block, last_token, holders)
     return holds_on(numbers, paths(numbers, code), claim)
+
+
+@lemma(
+    "The check for room counts each hit block that another request holds once, of up to four "
+    "(revision {name}).",
+    name="room_counts_each_shared_block_{name}",
+)
+def room_counts_each_shared_block(block: int, name: str, more: int) -> list[Any]:
+    """Claim that a newcomer has room if and only if its blocks, without the shared ones, are free
+    and not promised. If `more` is 1, claim the guard instead, a variant that must fail: one block
+    more is shared."""
+    numbers = Numbers()
+    revision, last_token = _promise_only(name)
+    newcomer = Holder.make(numbers, block, 0, decodes=False)
+    free, promised = length(numbers, "free", 0), length(numbers, "promised", 0)
+    numbers.facts.append(boolean("pool is bounded"))
+
+    def code(run: SymbolicRun) -> Any:
+        hit = tuple(n for n in range(1, 5) if run.answer(z3.Bool(f"hits {n}")))
+        shared = tuple(n for n in hit if run.answer(z3.Bool(f"another holds {n}")))
+        other = make_request(run, "other", computed=1)._replace(blocks=(9, *shared))
+        state = State(
+            running=(other,), pool=any_pool(run, free, block, held=len(shared)), **any_rest(run)
+        )
+        config = any_switches(run, block, FEW_BLOCKS)
+        with stubs(pool_of, prefix_hit=lambda *_: hit, reserved=lambda *_: run.number(promised)):
+            fits = pool_of.fits_pool(config, revision, state, newcomer.of(run, "new", ()))
+        return bool(fits), len(shared)
+
+    def as_needed(result: Any) -> Any:
+        fits, shared = result
+        need = newcomer.need(numbers, block, last_token) - shared - more
+        return z3.BoolVal(fits) == (need <= free - promised)
+
+    return holds_on(numbers, paths(numbers, code), as_needed)
 
 
 @lemma(

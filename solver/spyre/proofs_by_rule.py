@@ -143,7 +143,8 @@ _LENGTH = RuleProof(
         "the constraint is checked with up to two decoding requests, also within a step of "
         "`sound`, in which another one may wait",
         "a step reports its tkv with up to two requests that decode or are paused, one that waits "
-        "or prefills, and one that waits behind it, whatever the step decides",
+        "or prefills, and one that waits behind it, whatever the step decides; a decode step "
+        "reports the tkv of up to five",
         "no request grows beyond prompt + max_tokens - 1 tokens (SPY-R07's lemmas)",
         "blocks have at least 3 tokens, and max_model_len is longer than two blocks",
         _OTHERS,
@@ -170,9 +171,10 @@ _RESERVATION = RuleProof(
     "No, on the model `sound` and on that of 2.5.2.",
     (
         f"{_BLOCKS}, in chunks of two blocks, with one request, with one that joins another, or "
-        "with two that share a block and may end together; before the step or the abort, a request "
-        "holds at most two blocks, and its prompt fills at most four more; a hit finds one; two "
-        "other free blocks may have its content; on 2.5.2, a request that decodes may be paused",
+        "with three that share a block and may end together; before the step or the abort, a "
+        "request holds at most two blocks, and its prompt fills at most four more; a hit finds "
+        "one, or up to four in the check for room; two other free blocks may have its content; on "
+        "2.5.2, a request that decodes may be paused",
         "requests that decode together take their new blocks one after the other",
         "no other constraint refuses a request; a refused request is promised nothing",
         _OTHERS,
@@ -213,7 +215,8 @@ _CHUNKS = RuleProof(
     (
         f"{_BLOCKS}, in {_CHUNKS_OF}",
         "beside the request, one may decode, be paused or be aborted within the step, and one may "
-        "wait",
+        "wait; beside a chunk, two may decode, and three may wait, and in a decode step, three may "
+        "decode, and two may wait",
         "a hit consists of whole blocks without the last token; `blocks.admit`, which starts a "
         "request with its hit, runs with at most three of them",
         f"{_OTHERS}; no step runs out of blocks",

@@ -324,7 +324,8 @@ def arrival_waits_uncomputed(configuration: StepConfiguration, size: int, more: 
             kept,
             all(
                 getattr(after, name) is getattr(before, name)
-                for name in ("running", "paused", "tkv", "runner_tkv", "last_step_was_prefill")
+                for name in State.__struct_fields__
+                if name != "waiting"
             ),
             bare(last.prompt) == new.prompt,
             bare(last.max_tokens) == new.tokens,

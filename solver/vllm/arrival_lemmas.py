@@ -67,8 +67,8 @@ def arrival_joins_queue(policy: str, running: int, waiting: int, more: int) -> l
     """Claim that a newcomer joins the queue at its end or, under the priority policy, behind all
     requests that are at least as important.
 
-    If `more` is 1, claim the guard instead, a variant that must fail: it claims that the newcomer
-    has one more token to generate.
+    Its prompt has two segments. If `more` is 1, claim the guard instead, a variant that must fail:
+    it claims that the newcomer has one more token to generate.
     """
     queued = Queued.make(policy, running, waiting)
     numbers = queued.numbers
@@ -79,12 +79,14 @@ def arrival_joins_queue(policy: str, running: int, waiting: int, more: int) -> l
     def code(run: SymbolicRun) -> Any:
         before = queued.state(run, running)
         length, most, last, important = map(run.number, (prompt, tokens, ends, priority))
+        first: Any = run.number(z3.Int("segment"))
+        ends_early = run.answer(z3.Bool("output_len is given"))
         request = Request(
             id=Name("new"),
             arrival=run.number(z3.Int("step")),
-            prompt=(("new", length),),
+            prompt=(("first", first), ("second", length - first)),
             max_tokens=most,
-            output_len=last,
+            output_len=last if ends_early else None,
             priority=important,
         )
         config = queued.settings.config(run, policy=policy)
@@ -105,13 +107,14 @@ def arrival_joins_queue(policy: str, running: int, waiting: int, more: int) -> l
         plain = alone == type(alone)("new", 0, 0, 0)
         kept = after._replace(waiting=before.waiting, arrived=before.arrived)
         same = is_same(others, before.waiting) and unchanged(kept, before)
-        return place, [bare(number) for number in numbers], plain and same
+        return place, [bare(number) for number in numbers], plain and same, ends_early
 
     def joins(result: Any) -> Any:
         if result is None:
             return z3.BoolVal(False)
-        place, joined, same = result
-        expected = (prompt, tokens + more, ends, priority, queued.arrived, 0, 0, queued.arrived + 1)
+        place, joined, same, ends_early = result
+        last = ends if ends_early else tokens
+        expected = (prompt, tokens + more, last, priority, queued.arrived, 0, 0, queued.arrived + 1)
         claims = [z3.BoolVal(same)]
         claims += [number == wanted for number, wanted in zip(joined, expected, strict=True)]
         if policy == "fcfs":
@@ -183,10 +186,10 @@ def abort_removes_only(policy: str, running: int, waiting: int, more: int) -> li
 def blocks_given_back_are_free(held: int, more: int) -> list[Any]:
     """Claim that the pool gains exactly the blocks that only this request holds.
 
-    Any number of the request's tokens is computed, any number of its blocks can be found, and
-    another request may share its first block. One free block has the same content as that block,
-    and another one has none. If `more` is 1, claim the guard instead, a variant that must fail: it
-    claims that the request gives back one block more.
+    Any number of the request's tokens is computed, any number of its blocks can be found, it may
+    have had any hit, and another request may share its first block. One free block has the same
+    content as that block, and another one has none. If `more` is 1, claim the guard instead, a
+    variant that must fail: it claims that the request gives back one block more.
     """
     size, numbers = 4, Numbers()
     settings = Settings(numbers)
@@ -195,12 +198,17 @@ def blocks_given_back_are_free(held: int, more: int) -> list[Any]:
     prompt = held * size + 1
 
     def code(run: SymbolicRun) -> Any:
+        others: Any = {
+            field: run.number(z3.Int(field))
+            for field in ("max_tokens", "output_len", "prefix_hit", "priority", "arrival")
+        }
         request = Sequence(
-            *(Name("0"), prompt, 9, 9),
+            *(Name("0"), prompt),
             content=(("p", prompt),),
             computed=cast(Any, run.number(computed)),
             published=index(run.number(published)),
             blocks=tuple(range(20, 20 + held)),
+            **others,
         )
         shares = run.answer(z3.Bool("another shares a block"))
         other = request._replace(id=Name("1"), blocks=(20,) if shares else (30,))

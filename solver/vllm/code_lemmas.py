@@ -8,8 +8,11 @@ wrong change to the scheduler makes one of them fail:
   `admission_decides_as_in_lemmas_N`, `growth_decides_as_in_lemmas_N`: functions of a single request
   agree with `symbols` and `admission_lemmas.gate`, for any number of tokens and with N blocks hit
   or held.
-- `step_keeps_budget_...`, `decision_keeps_first_...`, `completion_leaves_next_token_...`: about a
-  whole decision and a whole step (`decision_lemmas`).
+- `missing_blocks_follow_hit`: how many blocks a waiting request lacks, for hits of any number of
+  blocks.
+- `step_keeps_budget_...`, `decision_keeps_first_...`: about a whole decision (`decision_lemmas`).
+- `completion_leaves_next_token_...`, `message_changes_only_known_requests`: about a whole step
+  (`step_lemmas`).
 - `run_begins_empty`, `arrival_joins_queue_...`, `abort_removes_only_...`,
   `blocks_given_back_are_free_N`: about the beginning of a run, arrivals and aborts between two
   steps, and N blocks that a request gives back (`arrival_lemmas`).
@@ -32,12 +35,14 @@ import z3
 
 from ...model import pool as blocks_of_pool
 from ...model.pool import Pool, cached_blocks, free_blocks
+from ...model.scenario import Request
 from ...model.vllm import kv_cache, scheduler
 from ...model.vllm.model import VllmModel
 from ...model.vllm.state import Sequence
-from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubs
+from ..smt.execution import SymbolicLength, SymbolicRun, bare, holds_on, paths, stubs
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
+from ..smt.on_symbols import on_symbols
 from ..smt.passed_on import plain_id
 from ..smt.pools import LONGEST, SAME, any_pool
 from . import symbols
@@ -45,30 +50,33 @@ from .arrival_lemmas import gives_back, keeps_order
 from .decision_lemmas import (
     SIZES,
     Symbolic,
-    completion_leaves_next_token,
     decision_keeps_first,
     in_decisions,
     step_keeps_budget,
 )
+from .step_lemmas import completion_leaves_next_token, message_changes_only_known_requests
 from .symbols import Settings, blocks, make_state, some
 
 BLOCK = 16  # tokens, unless the lemmas are about any size
 FEW = 3  # blocks; the code hands them out one by one
+UNBOUNDED = z3.Bool("no bound on the pool")  # as in `Settings`
 
 
 def budget(block: int | None) -> list[Obligation]:
     return [
         *keeps_order(),
         share_is_computed_as_in_lemmas(),
-        *in_decisions(step_keeps_budget, SIZES),
-        *whole_steps(),
+        *in_decisions(step_keeps_budget, SIZES, block or BLOCK),
+        *whole_steps(block),
         *(hit_leaves_last_token(block or BLOCK, known) for known in (1, 2)),
         hit_looks_up_each_block(symbols.block_of(block)),
     ]
 
 
-def whole_steps() -> Iterator[Obligation]:
-    return in_decisions(completion_leaves_next_token, (size for size in SIZES if sum(size) <= 2))
+def whole_steps(block: int | None) -> Iterator[Obligation]:
+    few = (size for size in SIZES if sum(size) <= 2 or size == (3, 0))
+    yield from in_decisions(completion_leaves_next_token, few, block or BLOCK)
+    yield message_changes_only_known_requests()
 
 
 def admission(block: int | None) -> list[Obligation]:
@@ -81,8 +89,14 @@ def admission(block: int | None) -> list[Obligation]:
     # The scheduler asks for blocks for a request that runs alone, or for the first in line.
     # Of two that run, one may be preempted, and waits without blocks.
     few = (size for size in SIZES if size[0] <= 1 or size == (2, 0))
-    asks = in_decisions(decision_keeps_first, few)
-    others = (*asks, *whole_steps(), *keeps_order(), *gives_back())
+    asks = in_decisions(decision_keeps_first, few, block or BLOCK)
+    others = (
+        missing_blocks_follow_hit(block or BLOCK),
+        *asks,
+        *whole_steps(block),
+        *keeps_order(),
+        *gives_back(),
+    )
     return [door, *admits, *grows, *_admits_if_none_run(block), *others]
 
 
@@ -97,8 +111,8 @@ def progress(block: int | None) -> list[Obligation]:
         *gives_back(),
         share_is_computed_as_in_lemmas(),
         door,
-        *in_decisions(decision_keeps_first, SIZES),
-        *whole_steps(),
+        *in_decisions(decision_keeps_first, SIZES, block or BLOCK),
+        *whole_steps(block),
         *_admits_if_none_run(block),
         *grows,
     ]
@@ -106,8 +120,8 @@ def progress(block: int | None) -> list[Obligation]:
 
 def knobs(block: int | None) -> list[Obligation]:
     few = [size for size in SIZES if sum(size) <= 2]
-    shares = in_decisions(step_keeps_budget, few)
-    return [*never_preempted(block), *shares, *whole_steps(), *keeps_order(), *gives_back()]
+    shares = in_decisions(step_keeps_budget, few, block or BLOCK)
+    return [*never_preempted(block), *shares, *whole_steps(block), *keeps_order(), *gives_back()]
 
 
 def never_preempted(block: int | None) -> list[Obligation]:
@@ -148,7 +162,7 @@ def share_is_computed_as_in_lemmas(more: int) -> list[Any]:
 )
 def door_refuses_what_lemmas_assume(block: int, more: int) -> list[Any]:
     """Claim that the check on arrival rejects exactly the requests that exceed the model's length,
-    the pool or, without chunking, the budget.
+    the pool or, without chunking, the budget. The prompt has two segments.
 
     If `more` is 1, claim the guard instead, a variant that must fail: the claim assumes that the
     model's length is one token shorter.
@@ -161,19 +175,29 @@ def door_refuses_what_lemmas_assume(block: int, more: int) -> list[Any]:
     chunks = z3.Bool("enable_chunked_prefill")
 
     def code(run: SymbolicRun) -> Any:
-        config = settings.config(run, block_size=block, num_blocks=run.number(pool))
-        request: Any = SimpleNamespace(
-            whole=(run.number(prompt), run.number(tokens)), encoder_inputs=()
-        )
+        config = settings.config(run, block_size=block)
+        first: Any = run.number(z3.Int("segment"))
+        segments: Any = (("first", first), ("second", run.number(prompt) - first))
+        most: Any = run.number(tokens)
+        request = Request(id="0", arrival=0, prompt=segments, max_tokens=most)
         return VllmModel(config).refusal(request) is None
 
     computed = prompt + tokens - 1
     passes = z3.And(
         prompt + tokens + more <= longest,
-        blocks(numbers, block, computed) <= pool,
+        z3.Or(UNBOUNDED, blocks(numbers, block, computed) <= pool),
         z3.Or(chunks, computed <= budget),
     )
     return holds_on(numbers, paths(numbers, code), lambda let_in: passes == let_in)
+
+
+def _maybe_unbounded(run: SymbolicRun, pool: Pool) -> Pool:
+    return pool._replace(size=None) if run.answer(UNBOUNDED) else pool
+
+
+def _leaves(left: Any, free: Any) -> Any:
+    """Return whether `left` is this number of free blocks, or None if the pool has no bound."""
+    return UNBOUNDED if left is None else bare(left) == free
 
 
 def any_request(run: SymbolicRun, prompt: Any, own: Any) -> Sequence:
@@ -219,7 +243,8 @@ def admission_decides_as_in_lemmas(block: int, hit: int, idle: int, more: int) -
             watermark_blocks=run.number(reserve),
         )
         hits = tuple(range(100, 100 + hit))
-        pool = any_pool(run, free, block, idle=hits[:idle], shared=hits[:1] if not idle else ())
+        shared = hits[:1] if not idle else ()
+        pool = _maybe_unbounded(run, any_pool(run, free, block, idle=hits[:idle], shared=shared))
         request = any_request(run, known - own, own)
         share = run.number(tokens)
         beside = run.answer(runs)
@@ -227,20 +252,47 @@ def admission_decides_as_in_lemmas(block: int, hit: int, idle: int, more: int) -
         if admitted is None:
             return None
         holder, after = admitted
-        return len(holder.blocks), bare(free_blocks(after))
+        return len(holder.blocks), free_blocks(after)
 
     needed = z3.If(whole, known, covered)
     missing = blocks(numbers, block, needed) - hit + idle
-    passes = missing + z3.If(runs, reserve + more, 0) <= free
+    passes = z3.Or(UNBOUNDED, missing + z3.If(runs, reserve + more, 0) <= free)
     first = blocks(numbers, block, covered)
 
     def as_in_lemmas(result: Any) -> Any:
         if result is None:
             return z3.Not(passes)
         held, left = result
-        return z3.And(passes, held == first, left == free - idle - (first - hit))
+        return z3.And(passes, held == first, _leaves(left, free - idle - (first - hit)))
 
     return holds_on(numbers, paths(numbers, code), as_in_lemmas)
+
+
+@lemma(
+    "A waiting request lacks the blocks of its tokens that it does not hit, and those that it hits "
+    "and that no request holds.",
+    "vllm.kv_cache.missing",
+)
+def missing_blocks_follow_hit(block: int, more: int) -> list[Any]:
+    """Claim this for a hit of any number of blocks. If `more` is 1, claim the guard instead, a
+    variant that must fail: it expects that one block more is missing."""
+    numbers = Numbers()
+    known, tokens = some(numbers, "known", 1), some(numbers, "tokens", 1)
+    own, hit = numbers.fresh("own", 0, known - 1), some(numbers, "hit")
+    idle, whole = numbers.fresh("idle", 0, hit), z3.Bool("reserve_full_isl")
+    settings = Settings(numbers)
+    covered = hit * block + tokens
+    numbers.facts += [covered <= known, known <= settings.numbers["max_model_len"]]
+
+    def code(run: SymbolicRun) -> Any:
+        config = settings.config(run, block_size=block)
+        request = any_request(run, known - own, own)
+        found: Any = SymbolicLength(run.number(hit))
+        with on_symbols(kv_cache), stubs(kv_cache, unheld=lambda *_: run.number(idle)):
+            return bare(kv_cache.missing(config, Pool(), request, found, run.number(tokens)))
+
+    needed = blocks(numbers, block, z3.If(whole, known, covered)) - hit + idle + more
+    return holds_on(numbers, paths(numbers, code), lambda lacks: lacks == needed)
 
 
 @lemma(
@@ -266,7 +318,7 @@ def growth_decides_as_in_lemmas(block: int, held: int, more: int) -> list[Any]:
 
     def code(run: SymbolicRun) -> Any:
         config = settings.config(run, block_size=block, max_model_len=LONGEST)
-        pool = any_pool(run, free, block)
+        pool = _maybe_unbounded(run, any_pool(run, free, block))
         request = any_request(run, known, own)._replace(
             computed=run.number(computed),
             prefix_hit=run.number(z3.Int("prefix_hit")),
@@ -276,16 +328,17 @@ def growth_decides_as_in_lemmas(block: int, held: int, more: int) -> list[Any]:
         grown = kv_cache.grow(config, pool, request, run.number(tokens))
         if grown is None:
             return None
-        return len(grown[0].blocks), bare(free_blocks(grown[1]))
+        return len(grown[0].blocks), free_blocks(grown[1])
 
     after = blocks(numbers, block, computed + tokens)
 
     def as_in_lemmas(result: Any) -> Any:
-        fits = after - held + more <= free
+        fits = z3.Or(UNBOUNDED, after - held + more <= free)
         if result is None:
             return z3.And(after > held, z3.Not(fits))
-        has, free_after = result
-        return z3.And(z3.Or(after <= held, fits), has == after, free_after == free - (after - held))
+        has, left = result
+        taken = after - held
+        return z3.And(z3.Or(taken <= 0, fits), has == after, _leaves(left, free - taken))
 
     return holds_on(numbers, paths(numbers, code), as_in_lemmas)
 
@@ -402,7 +455,7 @@ def code_admits_first_in_line(block: int, waiting: int, reserve: int) -> list[An
     longest = request.prompt + request.tokens - 1
     numbers.facts += [
         settings.numbers["max_model_len"] > longest,
-        blocks(numbers, block, longest) <= pool + reserve,
+        z3.Or(UNBOUNDED, blocks(numbers, block, longest) <= pool + reserve),
         z3.Or(chunks, longest <= budget),
         cached * block < request.prompt + request.generated,
         pool >= cached,
@@ -414,6 +467,7 @@ def code_admits_first_in_line(block: int, waiting: int, reserve: int) -> list[An
         blocks_free = Pool(
             run.number(pool - len(hits)), (), 1, tuple((number, None) for number in hits)
         )
+        blocks_free = _maybe_unbounded(run, blocks_free)
         queue = tuple(other.of(run, n) for n, other in enumerate((request, *others)))
         with stubs(
             kv_cache,

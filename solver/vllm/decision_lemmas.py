@@ -14,16 +14,16 @@ from typing import Any, NamedTuple, cast
 
 import z3
 
-from ...model.vllm import completion, kv_cache, scheduler, worker
-from ...model.vllm.model import VllmModel
+from ...model.vllm import kv_cache, scheduler
 from ...model.vllm.state import Sequence
-from ..smt.execution import SymbolicRun, bare, holds_on, paths, stubs
+from ..smt.execution import SymbolicLength, SymbolicRun, bare, holds_on, paths, stubs
 from ..smt.numbers import Numbers
 from ..smt.obligation import Obligation, lemma
+from ..smt.on_symbols import on_symbols
 from ..smt.passed_on import Name, must_be, plain_id
 from ..smt.terms import all_of
 from . import symbols
-from .symbols import Held, Reported, Settings, make_state, some
+from .symbols import Held, Settings, make_state, some
 
 # Marks the pool if blocks were freed while other requests than the given holders had blocks.
 WRONGLY_FREED = "wrongly freed"
@@ -152,34 +152,32 @@ class Result(NamedTuple):
     uncomputed: list[tuple[Any, Any, Any]]
 
 
-def run_decision(policy: Any, running: int, waiting: int, whole: Any = None) -> Decided:
-    """Run a decision with this many running and waiting requests. If `whole` is given, it is called
-    in place of the decision, with a configuration and a state.
+def run_decision(policy: Any, running: int, waiting: int, block: int, whole: Any = None) -> Decided:
+    """Run a decision with this many running and waiting requests, each of which may hit any number
+    of blocks of `block` tokens. If `whole` is given, it is called in place of the decision, with a
+    configuration and a state.
 
     The pool is modelled as the set of requests that have blocks. It may refuse any request that is
     not alone.
     """
     numbers = Numbers()
     settings = Settings(numbers)
-    budget, block, slots, threshold = (
+    budget, slots, threshold = (
         settings.numbers[name]
-        for name in (
-            *("max_num_batched_tokens", "block_size", "max_num_seqs"),
-            "long_prefill_token_threshold",
-        )
+        for name in ("max_num_batched_tokens", "max_num_seqs", "long_prefill_token_threshold")
     )
     chunks = z3.Bool("enable_chunked_prefill")
     numbers.facts.append(slots >= running)
     requests = make_requests(numbers, policy, running, waiting)
 
     def code(run: SymbolicRun) -> Any:
-        config = settings.config(run, policy=policy)
+        config = settings.config(run, policy=policy, block_size=block)
         in_run = [request.of(run, n) for n, request in enumerate(requests)]
         questions: list[int] = []
         shares: dict[str, Any] = {}
         turns: dict[str, Any] = {}
         rightly, refused, gave_up = list[bool](), list[str](), list[bool]()
-        hits: dict[str, tuple[int, ...]] = {}
+        hits, hit_tokens = dict[str, Any](), dict[str, Any]()
 
         def says(what: str, fact: Any = True) -> bool:
             questions.append(1)
@@ -198,20 +196,23 @@ def run_decision(policy: Any, running: int, waiting: int, whole: Any = None) -> 
             shares[request.id] = bare(tokens)
             return request, pool
 
-        def hit(given: Any, pool: Any, request: Any) -> tuple[int, ...]:
+        def hit(given: Any, pool: Any, request: Any) -> Any:
             must_be(given, config)
-            known = bare(request.num_tokens)
-            hits[request.id] = (1,) if says("hit", block < known) else ()
+            count = z3.Int(f"hit of {plain_id(request.id)}")
+            hits[request.id], hit_tokens[request.id] = (), 0
+            if says("hit", z3.And(count >= 1, count * block < bare(request.num_tokens))):
+                hits[request.id] = SymbolicLength(run.number(count))
+                hit_tokens[request.id] = run.number(count * block)
             return hits[request.id]
 
         def admit(given: Any, pool: Any, request: Any, found: Any, tokens: Any, beside: Any) -> Any:
             must_be(given, config)
             begins(request)
-            rightly.append(bool(beside) == bool(pool) and found == hits[request.id])
+            rightly.append(bool(beside) == bool(pool) and found is hits[request.id])
             if beside and not says("room"):
                 return None
             shares[request.id] = bare(tokens)
-            joined = request._replace(computed=(found and run.number(block)) or 0)
+            joined = request._replace(computed=hit_tokens[request.id])
             return joined, pool | {plain_id(request.id)}
 
         def free(given: Any, pool: Any, victim: Any, holders: Any) -> Any:
@@ -237,6 +238,7 @@ def run_decision(policy: Any, running: int, waiting: int, whole: Any = None) -> 
         state = make_state(run, in_run, running, holders, z3.Int("arrived"))
         with (
             stubs(kv_cache, grow=grow, prefix_hit=hit, admit=admit, free=free),
+            on_symbols(scheduler),
             stubs(scheduler, clamp=clamp, capped=capped),
         ):
             if whole is not None:
@@ -248,7 +250,7 @@ def run_decision(policy: Any, running: int, waiting: int, whole: Any = None) -> 
                 [plain_id(request.id) for request in plan.running],
                 [plain_id(request.id) for request in plan.waiting],
                 [plain_id(name) for name in plan.preempted],
-                {plain_id(name): block * len(hit) for name, hit in hits.items()},
+                {plain_id(name): bare(tokens) for name, tokens in hit_tokens.items()},
                 {plain_id(name): turn for name, turn in turns.items()},
                 {plain_id(name): share for name, share in shares.items()},
                 all(rightly) and WRONGLY_FREED not in plan.pool,
@@ -266,12 +268,12 @@ def run_decision(policy: Any, running: int, waiting: int, whole: Any = None) -> 
 
 
 def in_decisions(
-    make: Callable[..., Obligation], sizes: Iterable[tuple[int, int]]
+    make: Callable[..., Obligation], sizes: Iterable[tuple[int, int]], block: int
 ) -> Iterator[Obligation]:
     """Yield the lemma for both policies and for each of these numbers of requests. A lemma about
     fewer than two running requests is not about preemption."""
     for policy, size in product(POLICIES, sizes):
-        found = make(policy, *size)
+        found = make(policy, *size, block)
         code = tuple(name for name in found.code if size[0] > 1 or name != PREEMPTION)
         yield replace(found, code=code)
 
@@ -282,8 +284,8 @@ def in_decisions(
     *STEP,
     name="step_keeps_budget_{policy}_{running}_{waiting}",
 )
-def step_keeps_budget(policy: str, running: int, waiting: int, more: int) -> list[Any]:
-    decision = run_decision(policy, running, waiting)
+def step_keeps_budget(policy: str, running: int, waiting: int, block: int, more: int) -> list[Any]:
+    decision = run_decision(policy, running, waiting, block)
     names = [str(number) for number in range(running + waiting)]
 
     def keeps(plan: Result) -> Any:
@@ -319,7 +321,9 @@ def step_keeps_budget(policy: str, running: int, waiting: int, more: int) -> lis
     *STEP,
     name="decision_keeps_first_{policy}_{running}_{waiting}",
 )
-def decision_keeps_first(policy: str, running: int, waiting: int, more: int) -> list[Any]:
+def decision_keeps_first(
+    policy: str, running: int, waiting: int, block: int, more: int
+) -> list[Any]:
     """Claim that the first running request (under the priority policy, the most important one)
     keeps its place.
 
@@ -334,7 +338,7 @@ def decision_keeps_first(policy: str, running: int, waiting: int, more: int) -> 
     If `more` is 1, claim the guard instead, a variant that must fail: if several requests run, the
     claim forbids every preemption; otherwise, the first request computes two tokens.
     """
-    decision = run_decision(policy, running, waiting)
+    decision = run_decision(policy, running, waiting, block)
     ran = decision.ran
     queue = [str(number) for number in range(running, running + waiting)]
     first = (ran or queue)[0]
@@ -393,100 +397,3 @@ def _before(decision: Decided, name: str, other: str) -> Any:
     first, second = decision.requests[int(name)], decision.requests[int(other)]
     same = z3.And(first.priority == second.priority, first.arrival < second.arrival)
     return z3.Or(first.priority < second.priority, same)
-
-
-@lemma(
-    "A step stays within its budget, and each request that continues has a token to compute "
-    "(running and waiting requests).",
-    *("vllm.model.VllmModel.step", "vllm.completion.carry_out", "vllm.completion.complete"),
-    name="completion_leaves_next_token_{policy}_{running}_{waiting}",
-)
-def completion_leaves_next_token(policy: str, running: int, waiting: int, more: int) -> list[Any]:
-    """Claim that a whole step decides about the given state, counts the tokens that it computes,
-    and stays within its budget. It emits tokens only for requests whose known tokens are all
-    computed, keeps the order of the queues, and leaves blocks only to running requests.
-
-    Also claim that a request that continues has a token left to compute. The first request may be
-    aborted within the step. If `more` is 1, claim the guard instead, a variant that must fail: it
-    claims two tokens.
-    """
-
-    def whole(run: SymbolicRun, config: Any, state: Any) -> Any:
-        plans, given = [], list[Any]()
-
-        def carry_out(config: Any, of: Any, plan: Any, *others: Any) -> Any:
-            plans.append(plan)
-            given.append(of)
-            return unchanged(config, of, plan, *others)
-
-        def schedule(config: Any, of: Any, *others: Any, **options: Any) -> Any:
-            given.append(of)
-            return decides(config, of, *others, **options)
-
-        def observe(_: Any, after: Any, kind: Any, plan: Any, emitted: Any, finished: Any) -> Any:
-            return {"emitted": emitted, "finished": finished, "blocks": {}}
-
-        unchanged, decides = completion.carry_out, scheduler.schedule
-        with (
-            stubs(scheduler, schedule=schedule),
-            stubs(completion, carry_out=carry_out, observe=observe, kind_of=lambda _: ""),
-            stubs(worker, add_message=lambda config, state, plan, after, seen: (after, seen)),
-        ):
-            inside: Any = Reported(run, ABORTS, Name("0"))
-            after, seen = VllmModel(config).step(state, inside)
-        [plan] = plans
-        continues = {
-            plain_id(request.id): (
-                bare(request.computed),
-                bare(request.num_uncomputed_tokens),
-                bare(request.generated),
-            )
-            for request in after.running
-        }
-        began = {plain_id(request.id): bare(request.computed) for request in plan.running}
-        shares = {plain_id(name): bare(share) for name, share in plan.scheduled.items()}
-        computed = [
-            (name, share, began[name], continues.get(name), name in seen["emitted"])
-            for name, share in shares.items()
-        ]
-        queues = [
-            [plain_id(request.id) for request in queue]
-            for queue in (plan.running, after.running, plan.waiting, after.waiting)
-        ]
-        same = len(given) == 2 and all(of is state for of in given)
-        return computed, {plain_id(name) for name in seen["finished"]}, queues, after.pool, same
-
-    decision = run_decision(policy, running, waiting, whole)
-
-    def right(result: Any) -> Any:
-        computed, finished, (ran, runs, waited, waits), holders, same = result
-        spent = z3.Sum([z3.IntVal(0), *(share for _, share, *_ in computed)])
-        claims = [spent <= decision.budget]
-        kept = same and runs == [name for name in ran if name in runs]
-        kept = kept and waits == [name for name in waited if name in waits]
-        kept = kept and holders == {*runs} and {*runs, *waits, *finished} >= {*ran, *waited}
-        claims.append(z3.BoolVal(kept))
-        claims += [z3.BoolVal(name == "0") for name in waited if name not in waits]
-        for name, share, began, continues, emits in computed:
-            request = decision.requests[int(name)]
-            caught_up = began + share == request.prompt + request.generated
-            if name in decision.ran:
-                claims.append(began == request.computed)
-            if name == "0" and continues is None:
-                ended = z3.And(caught_up, request.generated + 1 == request.ends)
-                claims.append(z3.If(ABORTS, z3.BoolVal(not emits), z3.And(ended, emits)))
-            elif continues is None:
-                claims += [caught_up, request.generated + 1 == request.ends, z3.BoolVal(emits)]
-            else:
-                counted, left, generated = continues
-                known = z3.If(caught_up, request.generated + 1, request.generated)
-                claims += [counted == began + share, left >= 1 + more, generated == known]
-                claims.append(z3.Or(z3.Not(caught_up), request.generated + 1 < request.ends))
-                claims += [caught_up == emits, z3.BoolVal(name not in finished)]
-                claims += [z3.Not(ABORTS)] * (name == "0")
-        return z3.And(claims)
-
-    return holds_on(decision.numbers, decision.taken, right)
-
-
-ABORTS = z3.Bool("the first is aborted within the step")

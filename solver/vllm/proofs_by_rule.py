@@ -44,11 +44,13 @@ _HITS = (
 )
 _LOOPS = (
     "a decision runs with one to three requests, under both policies, and is assumed to do the "
-    "same for more; each waiting request hits at most one block, of any size"
+    "same for more; each waiting request hits any number of blocks, of the chosen size (16 tokens "
+    "for `any`)"
 )
 _ARRIVALS = (
-    "a whole step runs with one or two requests, the first of which may be aborted within it, and "
-    "so do arrivals and aborts between two steps, with up to two"
+    "a whole step runs with one or two requests, or with three that run, and the first may be "
+    "aborted within it; arrivals and aborts between two steps run with up to two; the message to "
+    "the worker is made for up to three"
 )
 _GIVEN_BACK = "blocks that a request gives back have four tokens, and it has at most three"
 _ROOM = "the pool may refuse any request, unless it is the only one"
@@ -91,7 +93,7 @@ _PROGRESS = RuleProof(
         "a request that is alone has room (V1CP-R19's lemmas)",
         *(_ARRIVALS, _GIVEN_BACK),
     ),
-    "how a step with three or more requests is carried out",
+    "how a step with three requests, one of which waits, or with more is carried out",
     combine(progress_lemmas.obligations, code_lemmas.progress),
 )
 _KNOBS = RuleProof(
@@ -102,12 +104,12 @@ _KNOBS = RuleProof(
         _SWITCHED_OFF,
         _GROWS,
         "a decision runs with one or two requests, under both policies, and is assumed to do the "
-        "same for more; each waiting request hits at most one block, of any size",
+        "same for more; each waiting request hits any number of blocks, of the chosen size",
         *(_ROOM, _ARRIVALS, _GIVEN_BACK),
         "no request holds more than its own blocks; sharing only helps",
     ),
-    "how a step with three or more requests is carried out; that a pool with room for max_num_seqs "
-    "requests of max_model_len never runs out is arithmetic alone",
+    "how a step with three requests, one of which waits, or with more is carried out; that a pool "
+    "with room for max_num_seqs requests of max_model_len never runs out is arithmetic alone",
     never_preempted,
     {f"{TURNED[knob]}: more preemptions": partial(anomaly, knob) for knob in KNOBS},
 )
