@@ -98,7 +98,7 @@ SHAPES: Mapping[str, Shape] = {
         *((520, 1100), (1, 4), (1, 4), (1, 24), (1, 4)), shared=25, aborted=40, sixteenths=True
     ),
     "idle": Shape(
-        (8, 16), (1, 3), (1, 400), (1, 100), (1, 20), shared=60, aborted=10, sixteenths=True
+        (8, 16), (1, 3), (1, 600), (1, 100), (1, 20), shared=60, aborted=10, sixteenths=True
     ),
     "deep": Shape(
         *((3, 14), (1, 2), (0, 30), (1, 40), (1030, 1200)),

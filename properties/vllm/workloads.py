@@ -28,6 +28,7 @@ _ENCODER: dict[str, Any] = {
     **{"num_blocks": 40, "max_num_seqs": 16, "num_speculative_tokens": 0},
     "async_scheduling": False,
 }
+_GRAMMARS: dict[str, Any] = {"structured_outputs": True, "policy": "fcfs", "max_num_seqs": 16}
 # Requests that wait for something of their own while the pool is scarce.
 _IN_SCARCE: Sequence[dict[str, Any]] = (
     {
@@ -85,7 +86,7 @@ WORKLOADS: Mapping[str, Mapping[str, Any]] = {
         **{"long_prefill_token_threshold": (0, 24), "watermark": (0.0, 0.1)},
         **{"num_speculative_tokens": (0, 3), "async_scheduling": (False, False, True)},
         "kv_cache_events": ("none", "none", "incremental"),
-        FEATURES: (*_IN_SCARCE, *2 * (_ENCODER,), *5 * ({},)),
+        FEATURES: (*_IN_SCARCE, *2 * (_ENCODER,), *2 * (_GRAMMARS,), *3 * ({},)),
         MORE: len(_IN_SCARCE),
     },
     "brim": {**_PUBLISHED, "max_model_len": (512,), "num_blocks": (40, 64)},
