@@ -164,8 +164,13 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The expected outcome of a replay: every rule holds, these rules are broken first, or these
-    steps occur."""
+    """The expected outcome of a replay.
+
+    Attributes:
+        holds: whether every observable rule must hold.
+        violates: the rules that the first step that breaks any rule must break.
+        steps: fields of steps that must occur.
+    """
 
     holds: bool | None = None
     violates: tuple[Name, ...] | None = None

@@ -169,8 +169,11 @@ def write(path: Path, data: bytes) -> None:
 
 
 def is_descriptor(path: Path) -> bool:
-    """Return whether a path leads to a descriptor of this process, such as `/dev/stdout`. If a file
-    is open there, its name cannot be replaced without losing what else is written to it."""
+    """Return whether a path leads to a descriptor of this process, such as `/dev/stdout`.
+
+    If the descriptor is open on a file, that file must not be replaced by a new one of the same
+    name: everything else that is written to the descriptor would be lost.
+    """
     for _ in range(MOST_LINKS):
         place = path.parent.resolve() / path.name
         if place.is_relative_to("/proc") or not place.is_symlink():

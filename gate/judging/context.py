@@ -254,7 +254,8 @@ class GateContext:
 def write_differing(
     options: GateOptions, noted: Noted, difference: Difference
 ) -> tuple[Scenario, Path]:
-    """Write the scenario of a difference to a file, and return it with its name and origin."""
+    """Write the scenario of a difference to a file. Return the scenario, to which a name and an
+    origin have been added, and the path of the file."""
     assert options.base is not None
     title = f"{difference.kind} between {options.spec.text} and {options.base.spec.text}"
     origin = {

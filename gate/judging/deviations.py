@@ -70,7 +70,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Deviation(msgspec.Struct, frozen=True):
-    """One entry of the file, with its state after a gate."""
+    """An entry of a file of deviations, with its state after a gate."""
 
     rule: str
     state: State

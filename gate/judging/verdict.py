@@ -208,8 +208,11 @@ def refusals(messages: Counter[str]) -> tuple[Refusal, ...]:
 
 
 def not_judged(engines: Iterable[EngineRun]) -> list[str]:
-    """Return one line for each part of a gate that judged nothing because the target refused its
-    scenarios. A part is a set of corpus entries, a scale, or the workloads."""
+    """Return one line for each part of a gate in which nothing was judged because the target
+    refused every scenario of this part.
+
+    A part is a scale, the workloads, or the entries of the user's corpus that the target refused.
+    """
     lines, steps, refused = list[str](), Counter[str](), Counter[str]()
     for engine in engines:
         if engine.name == OWN_CORPUS and engine.refused_configs:

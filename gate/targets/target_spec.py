@@ -43,7 +43,7 @@ class TargetSpec:
         formula: the volumetric formula that `model:FORMULA` names. It replaces the revision's own.
         scheduler: the class that replaces the release's own, in one of the forms in `CLASSES`, with
             an absolute path.
-        is_base: whether to run the class from which `scheduler` is derived instead of `scheduler`.
+        is_base: whether to run the base class of `scheduler` in place of `scheduler`.
         beyond_start_up: whether to accept configurations with which a server would not start.
         coverage: a folder in which the target's processes record the lines that they run.
         beside_another: whether the project file names another target. Printed commands must then

@@ -1,5 +1,5 @@
-"""LLMServingSim's parameters, under its own names and with the defaults of its documentation page
-(LSS-R36)."""
+"""LLMServingSim's parameters, with LLMServingSim's own names and the defaults of its documentation
+page (LSS-R36)."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any

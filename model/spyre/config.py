@@ -1,4 +1,4 @@
-"""Spyre's parameters, under its own names and with the defaults of the scenario format."""
+"""Spyre's parameters, with the names and defaults of the scenario format."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -105,7 +105,8 @@ def accepts_exactly(
 def accepts_rounded(
     decoding: Sequence[Decoding], newcomer: Newcomer, block_size: int, limit: int, tkv: int = 0
 ) -> bool:
-    """Return whether the newcomer stays within the limit even if every last block is full."""
+    """Return whether the newcomer stays within the limit if all blocks of the batch count as full
+    whenever a request ends."""
     return rounded_volume(decoding, newcomer, block_size) <= limit
 
 

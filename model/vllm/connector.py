@@ -123,10 +123,11 @@ def fall_back(
     config: VllmConfig, state: State, flight: Flight, computing: tuple[Sequence, ...]
 ) -> tuple[State, Flight, dict[str, str]]:
     """Handle synchronous loads that fail in this step. Return the state, the tokens that the step
-    yields, and the reason for each request that ends.
+    yields, and a map from each request that ends to the reason for its end.
 
-    A request that found or loaded a block whose load failed continues from the start of this block
-    (V1-R92), unless the policy ends the request (V1-R28). Such blocks can no longer be found.
+    If the load of a block fails, each request that found or loaded this block continues from the
+    start of the block (V1-R92), unless the policy ends the request (V1-R28). The block and the
+    later blocks of these requests can no longer be found.
     """
     size = config.block_size
     bad = {

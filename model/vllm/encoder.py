@@ -181,22 +181,22 @@ def scheduled(encoded: Fit, plan: EncoderPlan, sequence: Sequence) -> tuple[Sequ
 
 
 def release_outputs(outputs: Content, sequence: Sequence, others: Iterable[Sequence]) -> Content:
-    """Return the outputs after a request has stopped needing any of them. Those that no other
-    request needs become the most recently used."""
+    """Return the outputs, updated for a request that no longer needs any of them. Outputs that no
+    other request needs become the most recently used."""
     still = needed(other for other in others if other.id != sequence.id)
     return _unused(outputs, sequence, sequence.needs, still)
 
 
 def refuse(plan: EncoderPlan, sequence: Sequence, running: Iterable[Sequence]) -> EncoderPlan:
-    """Return the plan after a request got no blocks, and therefore needs no outputs."""
+    """Return the plan, updated for a request that got no blocks and therefore needs no outputs."""
     return plan._replace(outputs=release_outputs(plan.outputs, sequence, running))
 
 
 def take_back_inputs(
     plan: EncoderPlan, sequence: Sequence, others: Iterable[Sequence]
 ) -> EncoderPlan:
-    """Return the plan after a request is preempted. An input that the plan computes for this
-    request goes to another request that needs it. If there is none, the input leaves the plan.
+    """Return the plan, updated for a preempted request. An input that the plan computes for this
+    request goes to another request that needs it. If no request needs it, it leaves the plan.
     """
     others = [other for other in others if other.id != sequence.id]
     computing = {name: places for name, places in plan.computes.items() if name != sequence.id}

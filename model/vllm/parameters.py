@@ -1,4 +1,4 @@
-"""vLLM's parameters, under its own names and with the defaults of the scenario format."""
+"""vLLM's parameters, with the names and defaults of the scenario format."""
 
 import math
 from functools import cached_property

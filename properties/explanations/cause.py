@@ -46,10 +46,11 @@ class Cell(msgspec.Struct, frozen=True):
 
 
 class Curve(msgspec.Struct, frozen=True):
-    """A limited quantity, by step.
+    """The values of a quantity that has a limit.
 
-    Each tuple in `projected` has the first step, the last step, a value, and the request at whose
-    admission this value was projected. `coming` is a value that the run has not reached yet.
+    Each tuple in `points` contains a step and the value in this step. Each tuple in `projected`
+    contains the first and the last step of a projection, the projected value, and the request at
+    whose admission it was projected. `coming` is a value that the run has not reached yet.
     """
 
     name: str

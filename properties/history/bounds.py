@@ -56,8 +56,8 @@ class Bounds(NamedTuple):
     Attributes:
         alone: the largest number of steps that a request still needs if no other request runs.
         waits: the largest number of steps until the first request in line is scheduled, if only the
-            given requests go before it; None if unbounded. These are the requests that have
-            started, and those that `may_pass`.
+            given requests go before it; None if unbounded. The given requests are those that have
+            started, and those that `may_pass` the first in line.
         together: the largest number of steps that all requests take together. Its second argument
             is the sum of the steps that each request would need alone.
         can_run: whether a target must accept a request with this prompt and max_tokens.

@@ -1,4 +1,4 @@
-"""The generators that each system supplies to the state machine: configurations and requests."""
+"""The generators of configurations and requests that each system supplies to the state machine."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol

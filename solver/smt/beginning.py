@@ -17,7 +17,7 @@ from .obligation import lemma
 )
 def run_begins_empty(make: Callable[[SymbolicRun, Numbers], Any], more: int) -> list[Any]:
     """Claim that every run of the model that `make` returns begins in this state. If `more` is 1,
-    claim the guard instead, a variant that must fail: the pool has one block more than its
+    make the guard's claim instead, which must fail: the pool has one block more than its
     configuration says."""
     numbers = Numbers()
 

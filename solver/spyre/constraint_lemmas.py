@@ -102,8 +102,8 @@ class Joined(NamedTuple):
     name="constraint_is_as_in_lemmas_{members}",
 )
 def constraint_is_as_in_lemmas(block: int, members: int, more: int) -> list[Any]:
-    """Claim that the code's constraint is that of the lemmas. If `more` is 1, claim the guard
-    instead, a variant that must fail: its max_model_len is one token larger than the code's."""
+    """Claim that the code's constraint is that of the lemmas. If `more` is 1, make the guard's
+    claim instead, which must fail: its max_model_len is one token larger than the code's."""
     numbers = Numbers()
     joined, longest = Joined.make(numbers, members), length(numbers, "longest")
     current = length(numbers, "current", 0)
@@ -179,8 +179,8 @@ def step_obeys_length_constraint(block: int, unasked: int) -> list[Any]:
     """Claim that a step with one or two decoding requests asks the constraint about all of them, at
     their tkv, and obeys its answer. The other checks may give any answer. Another request may wait.
 
-    If `unasked` is 1, claim the guard instead, a variant that must fail: it claims the same of
-    chunks other than the last.
+    If `unasked` is 1, make the guard's claim instead, which must fail: it claims the same of chunks
+    other than the last.
     """
     numbers = Numbers()
     joined, tkv = Joined.make(numbers, 2), length(numbers, "tkv")
@@ -242,8 +242,8 @@ def step_keeps_tkv_within_model_length(block: int, name: str, more: int) -> list
     step. The check on arrival has accepted all three. The remembered tkv may be any number within
     max_model_len.
 
-    If `more` is 1, claim the guard instead, a variant that must fail: max_model_len is one token
-    more than whole blocks.
+    If `more` is 1, make the guard's claim instead, which must fail: max_model_len is one token more
+    than whole blocks.
     """
     numbers, revision = Numbers(), REVISIONS[name]
     longest = length(numbers, "blocks") * block + more

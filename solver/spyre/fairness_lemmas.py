@@ -103,8 +103,8 @@ def step_keeps_fair_order(
     step interrupts a prefill. A prefill step must change neither the requests that decode nor those
     that are paused.
 
-    If `lone_exceeds` is 1, claim the guard instead, a variant that must fail: a request that is
-    alone may exceed the limit.
+    If `lone_exceeds` is 1, make the guard's claim instead, which must fail: a request that is alone
+    may exceed the limit.
     """
     numbers = Numbers()
     count = decoding + paused
@@ -224,8 +224,8 @@ def code_starts_newcomer_behind_paused(
     """Claim that a newcomer joins behind the paused requests, and that it starts only after the
     last running request has left.
 
-    If `more` is 1, claim the guard instead, a variant that must fail: it claims that one more slot
-    is free, and that a newcomer always starts.
+    If `more` is 1, make the guard's claim instead, which must fail: it claims that one more slot is
+    free, and that a newcomer always starts.
     """
     numbers = Numbers()
     count = running + paused

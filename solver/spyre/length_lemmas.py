@@ -213,8 +213,8 @@ def _alone(numbers: Numbers, longest: Any) -> Joining:
 
 @lemma("Alone and with no tkv remembered, every request passes the constraint.")
 def lone_request_passes_length(lengths: Lengths, stale: int) -> list[Any]:
-    """Claim that a lone request passes the constraint. If `stale` is 1, claim the guard instead, a
-    variant that must fail: the tkv may come from any earlier batch."""
+    """Claim that a lone request passes the constraint. If `stale` is 1, make the guard's claim
+    instead, which must fail: the tkv may come from any earlier batch."""
     numbers = make_numbers(lengths)
     longest = numbers.fresh("longest", 1)
     newcomer = _alone(numbers, longest)

@@ -263,7 +263,7 @@ def kept_requests_fit_after_each_turn(all_asked: int) -> list[Any]:
     The second of the three requests represents any number. So the last turn is the turn of a
     request after any number of others, any of which may have been kept.
 
-    If `all_asked` is 1, claim the guard instead, a variant that must fail: it claims that the
+    If `all_asked` is 1, make the guard's claim instead, which must fail: it claims that the
     requests that `settled` pauses fit as well.
     """
     numbers = Numbers()

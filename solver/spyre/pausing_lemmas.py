@@ -445,8 +445,8 @@ def slots_bound_decoding_and_paused(none_there: int) -> list[Any]:
     """Claim that there are never more decoding and paused requests than slots, from a step that
     decides on pauses until the next prefill.
 
-    If `none_there` is 1, claim the guard instead, a variant that must fail: that step may pause
-    every request.
+    If `none_there` is 1, make the guard's claim instead, which must fail: that step may pause every
+    request.
     """
     numbers = Numbers()
     slots, together = numbers.fresh("slots", 1), numbers.fresh("together", 0)

@@ -138,7 +138,7 @@ def waiting_request_prevents_idling(revision: Revision, none_there: int) -> list
     """Claim that no step is idle while a newcomer waits or prefills. Another request may decode,
     and a second one may wait behind the newcomer.
 
-    If `none_there` is 1, claim the guard instead, a variant that must fail: it also covers steps
+    If `none_there` is 1, make the guard's claim instead, which must fail: it also covers steps
     without a newcomer.
     """
     numbers = Numbers()
@@ -177,8 +177,8 @@ def waiting_request_prevents_idling(revision: Revision, none_there: int) -> list
 def only_first_in_line_starts(revision: Revision, second: int) -> list[Any]:
     """Claim that only the first in line starts, whatever the volumetric check answers.
 
-    Two requests wait, a third may prefill, and a fourth may decode. If `second` is 1, claim the
-    guard instead, a variant that must fail: the claim treats the second request as the first in
+    Two requests wait, a third may prefill, and a fourth may decode. If `second` is 1, make the
+    guard's claim instead, which must fail: the claim treats the second request as the first in
     line.
     """
     numbers = Numbers()
@@ -303,7 +303,7 @@ def first_in_line_starts_at_rank_zero(revision: Revision, beside: int) -> list[A
     """Claim that the first in line starts if no request prefills or decodes. A second request may
     wait behind it.
 
-    If `beside` is 1, claim the guard instead, a variant that must fail: one request may decode.
+    If `beside` is 1, make the guard's claim instead, which must fail: one request may decode.
     """
     numbers = Numbers()
     prompt, tokens, own, left = (length(numbers, name) for name in ("p", "m", "own", "left"))

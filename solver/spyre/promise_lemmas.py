@@ -196,7 +196,7 @@ def step_keeps_promises_covered(block: int, name: str, kind: str, more: int) -> 
     """Claim that no more blocks are promised than are free after a step.
 
     A request that has a block may be paused if the revision pauses requests, and any batch may or
-    may not be within the limit. If `more` is 1, claim the guard instead, a variant that must fail:
+    may not be within the limit. If `more` is 1, make the guard's claim instead, which must fail:
     before the step, one block more than is free may be promised.
     """
     numbers = Numbers()
@@ -268,8 +268,8 @@ def code_keeps_promises_covered_at_abort(block: int, name: str, more: int) -> li
     decode, and another one may wait. One that decodes may be paused if the revision pauses
     requests.
 
-    If `more` is 1, claim the guard instead, a variant that must fail: before the abort, three
-    blocks more than are free may be promised.
+    If `more` is 1, make the guard's claim instead, which must fail: before the abort, three blocks
+    more than are free may be promised.
     """
     numbers = Numbers()
     revision, last_token = _promise_only(name)
@@ -366,7 +366,7 @@ def requests_that_end_together_keep_promises_covered(block: int, name: str, more
     """Claim that `scheduler.complete` keeps promised blocks free and loses none. The third request
     has only the shared block, and ends. Another request may wait.
 
-    If `more` is 1, claim the guard instead, a variant that must fail: six more blocks than are free
+    If `more` is 1, make the guard's claim instead, which must fail: six more blocks than are free
     may be promised before.
     """
     numbers = Numbers()
@@ -409,7 +409,7 @@ def requests_that_end_together_keep_promises_covered(block: int, name: str, more
 )
 def room_counts_each_shared_block(block: int, name: str, more: int) -> list[Any]:
     """Claim that a newcomer has room if and only if its blocks, without the shared ones, are free
-    and not promised. If `more` is 1, claim the guard instead, a variant that must fail: one block
+    and not promised. If `more` is 1, make the guard's claim instead, which must fail: one block
     more is shared."""
     numbers = Numbers()
     revision, last_token = _promise_only(name)
@@ -438,14 +438,17 @@ def room_counts_each_shared_block(block: int, name: str, more: int) -> list[Any]
 
 
 @lemma(
-    "No request starts if the pool has no room for it, or for one ahead of it in line (revision "
-    "{name}).",
+    "A request starts only if the pool has room for it and for each request ahead of it in line "
+    "(revision {name}).",
     name="shortage_of_blocks_ends_search_{name}",
 )
 def shortage_of_blocks_ends_search(block: int, name: str, ignored: int) -> list[Any]:
-    """Claim that `Revision.candidate` chooses a request only if the pool has room for it, and for
-    each request ahead of it. Two requests wait, and a third may decode. If `ignored` is 1, claim
-    the guard instead, a variant that must fail: the pool may have no room for the first."""
+    """Claim that `Revision.candidate` chooses a request only if the pool has room for this request
+    and for each request ahead of it in line. Two requests wait, and a third may decode.
+
+    If `ignored` is 1, make the guard's claim, which must fail: in addition, some request is always
+    chosen.
+    """
     numbers, revision = Numbers(), REVISIONS[name]
 
     def code(run: SymbolicRun) -> Any:

@@ -77,8 +77,8 @@ def _within_need(lengths: Lengths, less: int, *, last_token: bool) -> list[Any]:
 
 @lemma("An admitted request finds its blocks free, and no more are promised than are left.")
 def admission_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
-    """Claim the lemma or, if `more` is 1, its guard, a variant that must fail: an idle hit block is
-    subtracted from the need, as if a request held it."""
+    """Make the lemma's claim or, if `more` is 1, the guard's claim, which must fail: an idle hit
+    block is subtracted from the need, as if a request held it."""
     numbers = make_numbers(lengths)
     free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
     shared, idle, taken = (_count(numbers, name) for name in ("shared", "idle", "taken"))
@@ -109,8 +109,8 @@ def leaving_keeps_promises_covered(lengths: Lengths, lost: int) -> list[Any]:
 
 @lemma("Even if a promise outlives its request, no more blocks are promised than are free.")
 def abort_keeps_promises_covered(lengths: Lengths, more: int) -> list[Any]:
-    """Claim the lemma or, if `more` is 1, its guard, a variant that must fail: one more block stays
-    promised."""
+    """Make the lemma's claim or, if `more` is 1, the guard's claim, which must fail: one more block
+    stays promised."""
     numbers = make_numbers(lengths)
     free, others, need = (_count(numbers, name) for name in ("free", "others", "need"))
     held, returned = _count(numbers, "held"), _count(numbers, "returned")
@@ -132,8 +132,8 @@ def lone_request_is_admitted(lengths: Lengths, less: int) -> list[Any]:
     "admitted even if its last token is promised a block."
 )
 def lone_request_is_admitted_with_last_token(lengths: Lengths, protocol: int) -> list[Any]:
-    """Claim the lemma or, if `protocol` is 1, its guard, a variant that must fail: the check on
-    arrival is that of the target protocol, which does not count the last token."""
+    """Make the lemma's claim or, if `protocol` is 1, the guard's claim, which must fail: the check
+    on arrival is that of the target protocol, which does not count the last token."""
     numbers = make_numbers(lengths)
     prompt, max_tokens = numbers.fresh("prompt", 1), numbers.fresh("max_tokens", 1)
     longest = numbers.fresh("longest", 1)

@@ -271,8 +271,8 @@ def _without(before: State, after: State, name: str, more: int) -> Any:
 def model_decides_by_its_revision(revision: Revision, more: int) -> list[Any]:
     """Claim that `make_model` keeps the revision, and changes no value of the configuration.
 
-    If `more` is 1, claim the guard instead, a variant that must fail: it expects None instead of
-    the revision.
+    If `more` is 1, make the guard's claim instead, which must fail: it expects None instead of the
+    revision.
     """
     numbers, names = Numbers(), SpyreConfig.__struct_fields__
     numbers.facts += [z3.Int(name) >= 1 for name in names]

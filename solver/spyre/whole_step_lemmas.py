@@ -40,7 +40,7 @@ DECODES = {"computed": 1, "generated": 1, "max_tokens": 3, "blocks": (1,)}
 def step_passes_states_on(block: int, name: str, more: int) -> list[Any]:
     """Claim this for any state, with up to three aborts within the step.
 
-    If `more` is 1, claim the guard instead, a variant that must fail: it expects one abort more.
+    If `more` is 1, make the guard's claim instead, which must fail: it expects one abort more.
     """
     revision = REVISIONS[name]
 
@@ -104,7 +104,7 @@ def step_passes_states_on(block: int, name: str, more: int) -> list[Any]:
 def decode_step_leaves_others(block: int, name: str, more: int) -> list[Any]:
     """Claim this for up to three requests that decode, and up to two that wait.
 
-    If `more` is 1, claim the guard instead, a variant that must fail: it expects that one request
+    If `more` is 1, make the guard's claim instead, which must fail: it expects that one request
     more decodes.
     """
     numbers, revision = Numbers(), REVISIONS[name]
@@ -149,7 +149,7 @@ def decode_step_leaves_others(block: int, name: str, more: int) -> list[Any]:
     name="decode_step_reports_max_tkv_{name}",
 )
 def decode_step_reports_max_tkv(block: int, name: str, more: int) -> list[Any]:
-    """Claim this for up to five requests. If `more` is 1, claim the guard instead, a variant that
+    """Claim this for up to five requests. If `more` is 1, make the guard's claim instead, which
     must fail: it expects each request to be a token longer."""
     numbers, revision = Numbers(), REVISIONS[name]
     computed = [length(numbers, f"computed {n}") for n in range(DECODING)]
@@ -196,8 +196,8 @@ def _keep_blocks(config: Any, request: Any, covered: Any, pool: Any) -> Any:
     name="chunk_ignores_others_{name}",
 )
 def chunk_ignores_others(block: int, name: str, more: int) -> list[Any]:
-    """Claim this for a first or a later chunk. If `more` is 1, claim the guard instead, a variant
-    that must fail: alone, the request has computed one token more."""
+    """Claim this for a first or a later chunk. If `more` is 1, make the guard's claim instead,
+    which must fail: alone, the request has computed one token more."""
     numbers, revision = Numbers(), replace(REVISIONS[name], tkv_after_chunk=lambda *_: 1)
     prompt, computed = length(numbers, "prompt"), length(numbers, "computed", 0)
     numbers.facts.append(computed + more < prompt)

@@ -136,8 +136,8 @@ def lone_running_request_can_grow(block: Any, reserve: int) -> list[Any]:
 
 @lemma("If no request runs, the request that is first in line is admitted.")
 def first_in_line_is_admitted_alone(block: Any, reserve: int) -> list[Any]:
-    """Claim the lemma or, if `reserve` is 1, its guard, a variant that must fail: the watermark
-    applies although no request runs."""
+    """Make the lemma's claim or, if `reserve` is 1, the guard's claim, which must fail: the
+    watermark applies although no request runs."""
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.Bool("whole"))
     pool = at_the_door(numbers, block, entry.request)
@@ -150,8 +150,8 @@ def first_in_line_is_admitted_alone(block: Any, reserve: int) -> list[Any]:
 
 @lemma("A request that passes the gate finds the blocks of its first chunk free.")
 def admitted_request_finds_first_blocks(block: Any, uncounted: int) -> list[Any]:
-    """Claim the lemma or, if `uncounted` is 1, its guard, a variant that must fail: one idle hit
-    does not count as needed."""
+    """Make the lemma's claim or, if `uncounted` is 1, the guard's claim, which must fail: one idle
+    hit does not count as needed."""
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.Bool("whole"), lambda idle: idle - uncounted)
     numbers.facts.append(entry.passes)
@@ -189,8 +189,8 @@ def _rest_is_free(block: Any, chunk_only: int, *, with_reserve: bool) -> list[An
 
 @lemma("If no other request takes blocks, each later chunk of known tokens finds its blocks.")
 def later_chunks_find_room(block: Any, more: int) -> list[Any]:
-    """Claim the lemma or, if `more` is 1, its guard, a variant that must fail: the request computes
-    one token more than was known at its admission."""
+    """Make the lemma's claim or, if `more` is 1, the guard's claim, which must fail: the request
+    computes one token more than was known at its admission."""
     numbers = make_numbers(block)
     known, computed = some(numbers, "known", 1), some(numbers, "computed", 1)
     free, tokens = some(numbers, "free"), some(numbers, "tokens", 1)

@@ -67,8 +67,8 @@ def arrival_joins_queue(policy: str, running: int, waiting: int, more: int) -> l
     """Claim that a newcomer joins the queue at its end or, under the priority policy, behind all
     requests that are at least as important.
 
-    Its prompt has two segments. If `more` is 1, claim the guard instead, a variant that must fail:
-    it claims that the newcomer has one more token to generate.
+    Its prompt has two segments. If `more` is 1, make the guard's claim instead, which must fail: it
+    claims that the newcomer has one more token to generate.
     """
     queued = Queued.make(policy, running, waiting)
     numbers = queued.numbers
@@ -138,7 +138,7 @@ def abort_removes_only(policy: str, running: int, waiting: int, more: int) -> li
     """Claim that an abort of any of the requests, or of an unknown id, changes nothing but the
     request's queue, its blocks and the list of aborts to report.
 
-    If `more` is 1, claim the guard instead, a variant that must fail: it claims that no abort is to
+    If `more` is 1, make the guard's claim instead, which must fail: it claims that no abort is to
     be reported afterwards.
     """
     queued = Queued.make(policy, running, waiting)
@@ -188,8 +188,8 @@ def blocks_given_back_are_free(held: int, more: int) -> list[Any]:
 
     Any number of the request's tokens is computed, any number of its blocks can be found, it may
     have had any hit, and another request may share its first block. One free block has the same
-    content as that block, and another one has none. If `more` is 1, claim the guard instead, a
-    variant that must fail: it claims that the request gives back one block more.
+    content as that block, and another one has none. If `more` is 1, make the guard's claim instead,
+    which must fail: it claims that the request gives back one block more.
     """
     size, numbers = 4, Numbers()
     settings = Settings(numbers)

@@ -117,8 +117,8 @@ def running_request_has_next_token(block: Any, more: int) -> list[Any]:
 
 @lemma("An admitted request has a token to compute, whatever it finds in the cache.")
 def admitted_request_has_next_token(block: Any, more: int) -> list[Any]:
-    """Claim the lemma or, if `more` is 1, its guard, a variant that must fail: the cache may hold
-    the last known token as well (V1CP-R28)."""
+    """Make the lemma's claim or, if `more` is 1, the guard's claim, which must fail: the cache may
+    hold the last known token as well (V1CP-R28)."""
     numbers = make_numbers(block)
     request = unfinished(numbers)
     hit, _ = numbers.split(request.known - 1 + more, block, None)  # whole blocks, at most
@@ -155,7 +155,7 @@ def accepted_prompt_fits_empty_step(block: Any, more: int) -> list[Any]:
 
 @lemma("At most max_num_seqs requests run.")
 def running_stays_within_slots(block: Any, more: int) -> list[Any]:
-    """Claim the lemma or, if `more` is 1, its guard, a variant that must fail: a request is
+    """Make the lemma's claim or, if `more` is 1, the guard's claim, which must fail: a request is
     admitted although every slot is taken."""
     numbers = Numbers()
     slots, running = some(numbers, "slots", 1), some(numbers, "running")

@@ -164,7 +164,7 @@ def door_refuses_what_lemmas_assume(block: int, more: int) -> list[Any]:
     """Claim that the check on arrival rejects exactly the requests that exceed the model's length,
     the pool or, without chunking, the budget. The prompt has two segments.
 
-    If `more` is 1, claim the guard instead, a variant that must fail: the claim assumes that the
+    If `more` is 1, make the guard's claim instead, which must fail: the claim assumes that the
     model's length is one token shorter.
     """
     numbers = Numbers()
@@ -223,7 +223,7 @@ def admission_decides_as_in_lemmas(block: int, hit: int, idle: int, more: int) -
     blocks free.
 
     The request finds `hit` blocks, of which `idle` are held by no request. Two other free blocks
-    may hold the content of the first one. If `more` is 1, claim the guard instead, a variant that
+    may hold the content of the first one. If `more` is 1, make the guard's claim instead, which
     must fail: one more block is reserved.
     """
     numbers = Numbers()
@@ -274,8 +274,8 @@ def admission_decides_as_in_lemmas(block: int, hit: int, idle: int, more: int) -
     "vllm.kv_cache.missing",
 )
 def missing_blocks_follow_hit(block: int, more: int) -> list[Any]:
-    """Claim this for a hit of any number of blocks. If `more` is 1, claim the guard instead, a
-    variant that must fail: it expects that one block more is missing."""
+    """Claim this for a hit of any number of blocks. If `more` is 1, make the guard's claim instead,
+    which must fail: it expects that one block more is missing."""
     numbers = Numbers()
     known, tokens = some(numbers, "known", 1), some(numbers, "tokens", 1)
     own, hit = numbers.fresh("own", 0, known - 1), some(numbers, "hit")
@@ -351,8 +351,8 @@ def growth_decides_as_in_lemmas(block: int, held: int, more: int) -> list[Any]:
 def hit_leaves_last_token(block: int, size: int, more: int) -> list[Any]:
     """Claim that `pool.cached_blocks` never finds the last token, even if every block is cached.
 
-    The prompt has up to `size` blocks plus one token. If `more` is 1, claim the guard instead, a
-    variant that must fail: the hit may include the last token.
+    The prompt has up to `size` blocks plus one token. If `more` is 1, make the guard's claim
+    instead, which must fail: the hit may include the last token.
     """
 
     class Everything(dict[Any, Any]):
@@ -384,8 +384,8 @@ def hit_looks_up_each_block(block: Any, more: int) -> list[Any]:
     Also claim that each iteration looks up the tokens up to the end of its block, hits that block
     and lets the loop go on.
 
-    Every block is cached. If `more` is 1, claim the guard instead, a variant that must fail: the
-    last block that is visited may not end right before the last token.
+    Every block is cached. If `more` is 1, make the guard's claim instead, which must fail: the last
+    block that is visited may not end right before the last token.
     """
     numbers = symbols.make_numbers(block)
     prompt, generated = some(numbers, "prompt", 1), some(numbers, "own")
@@ -444,8 +444,8 @@ def code_admits_first_in_line(block: int, waiting: int, reserve: int) -> list[An
     """Claim that a whole decision admits the first in line if no request runs, under both policies.
     The check on arrival has accepted this request. Up to two of its blocks are cached, and free.
 
-    If `reserve` is 1, claim the guard instead, a variant that must fail: the check on arrival
-    assumed one block more than the pool has.
+    If `reserve` is 1, make the guard's claim instead, which must fail: the check on arrival assumed
+    one block more than the pool has.
     """
     numbers = Numbers()
     request, *others = (Symbolic.make(numbers, n, runs=False) for n in range(waiting))

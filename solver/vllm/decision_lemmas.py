@@ -335,7 +335,7 @@ def decision_keeps_first(
     request runs. A step in which requests run and no token is computed preempts a request and
     admits none.
 
-    If `more` is 1, claim the guard instead, a variant that must fail: if several requests run, the
+    If `more` is 1, make the guard's claim instead, which must fail: if several requests run, the
     claim forbids every preemption; otherwise, the first request computes two tokens.
     """
     decision = run_decision(policy, running, waiting, block)

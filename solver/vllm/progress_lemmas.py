@@ -71,8 +71,8 @@ def before(first: tuple[Any, Any], other: tuple[Any, Any]) -> Any:
 
 @lemma("Under FCFS, the first of several running requests is never preempted.")
 def first_running_is_never_preempted(block: Any, fewer: int) -> list[Any]:
-    """Claim the lemma or, if `fewer` is 1, its guard, a variant that must fail: the first may be
-    the only running request."""
+    """Make the lemma's claim or, if `fewer` is 1, the guard's claim, which must fail: the first may
+    be the only running request."""
     numbers = Numbers()
     running = some(numbers, "running", 2 - fewer)
     victim = running - 1  # its place
@@ -81,7 +81,7 @@ def first_running_is_never_preempted(block: Any, fewer: int) -> list[Any]:
 
 @lemma("Under the priority policy, exactly one of two running requests is preempted first.")
 def one_of_two_is_preempted_first(block: Any, alike: int) -> list[Any]:
-    """Claim the lemma or, if `alike` is 1, its guard, a variant that must fail: both may have
+    """Make the lemma's claim or, if `alike` is 1, the guard's claim, which must fail: both may have
     arrived at the same time."""
     numbers = Numbers()
     first, other = ((z3.Int(f"priority {n}"), some(numbers, f"arrival {n}")) for n in (0, 1))
@@ -104,8 +104,8 @@ def request_with_budget_advances(block: Any, nothing: int) -> list[Any]:
 
 @lemma("If no request runs, the first in line is admitted.")
 def first_in_line_is_admitted_if_none_run(block: Any, reserve: int) -> list[Any]:
-    """Claim the lemma or, if `reserve` is 1, its guard, a variant that must fail: the watermark
-    applies although no request runs."""
+    """Make the lemma's claim or, if `reserve` is 1, the guard's claim, which must fail: the
+    watermark applies although no request runs."""
     numbers = make_numbers(block)
     entry = gate(numbers, block, z3.Bool("whole"))
     pool = at_the_door(numbers, block, entry.request)
@@ -125,8 +125,8 @@ def first_in_line_is_admitted_if_none_run(block: Any, reserve: int) -> list[Any]
 
 @lemma("No request moves in front of a running request.")
 def no_request_overtakes_running(block: Any, in_front: int) -> list[Any]:
-    """Claim the lemma or, if `in_front` is 1, its guard, a variant that must fail: newcomers go to
-    the front of the queue."""
+    """Make the lemma's claim or, if `in_front` is 1, the guard's claim, which must fail: newcomers
+    go to the front of the queue."""
     numbers = Numbers()
     place, gone, new = (some(numbers, name) for name in ("place", "gone", "new"))
     numbers.facts.append(gone <= place)
@@ -136,8 +136,8 @@ def no_request_overtakes_running(block: Any, in_front: int) -> list[Any]:
 @lemma("A step in which the first request computes lowers every rank behind it.")
 def computing_lowers_every_rank(block: Any, nothing: int) -> list[Any]:
     """Claim that the ranks fall if the first request computes tokens or leaves. After it leaves,
-    the computed tokens of the next request count. If `nothing` is 1, claim the guard instead, a
-    variant that must fail: a step may compute no token."""
+    the computed tokens of the next request count. If `nothing` is 1, make the guard's claim
+    instead, which must fail: a step may compute no token."""
     numbers = Numbers()
     others, next_computed = some(numbers, "others"), some(numbers, "next")
     longest, computed = some(numbers, "longest", 1), some(numbers, "computed")
@@ -152,8 +152,8 @@ def computing_lowers_every_rank(block: Any, nothing: int) -> list[Any]:
 
 @lemma("Each request before another one adds at most max_model_len to its rank.")
 def each_predecessor_adds_one_length(block: Any, more: int) -> list[Any]:
-    """Claim the lemma or, if `more` is 1, its guard, a variant that must fail: the added request
-    may be a token longer than max_model_len."""
+    """Make the lemma's claim or, if `more` is 1, the guard's claim, which must fail: the added
+    request may be a token longer than max_model_len."""
     numbers = Numbers()
     rank_before, bound = some(numbers, "rank"), some(numbers, "bound")
     longest, room = some(numbers, "longest", 1), some(numbers, "room", 1)
@@ -165,8 +165,8 @@ def each_predecessor_adds_one_length(block: Any, more: int) -> list[Any]:
     "The number of consecutive steps in which no request computes is less than the number of slots."
 )
 def idle_steps_are_fewer_than_slots(block: Any, none_there: int) -> list[Any]:
-    """Claim the lemma or, if `none_there` is 1, its guard, a variant that must fail: an idle step
-    preempts no request."""
+    """Make the lemma's claim or, if `none_there` is 1, the guard's claim, which must fail: an idle
+    step preempts no request."""
     numbers = Numbers()
     slots, running, idle = (some(numbers, n, low) for n, low in (("s", 1), ("r", 1), ("idle", 0)))
     numbers.facts.append(idle + running <= slots)

@@ -34,7 +34,7 @@ def completion_leaves_next_token(
     nothing else, and no abort is left to report.
 
     Also claim that a request that continues has a token left to compute. The first request may be
-    aborted within the step. If `more` is 1, claim the guard instead, a variant that must fail: it
+    aborted within the step. If `more` is 1, make the guard's claim instead, which must fail: it
     claims two tokens.
     """
 
@@ -140,8 +140,8 @@ def _leaves_rest(before: State, plan: Any, after: State) -> bool:
 def message_changes_only_known_requests(more: int) -> list[Any]:
     """Claim this for up to three requests, each of which ran before, joins, is preempted or waits.
 
-    If `more` is 1, claim the guard instead, a variant that must fail: it expects one request more
-    to be sent.
+    If `more` is 1, make the guard's claim instead, which must fail: it expects one request more to
+    be sent.
     """
     numbers = Numbers()
     settings = Settings(numbers)

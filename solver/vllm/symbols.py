@@ -17,7 +17,7 @@ class SymbolicRequest(NamedTuple):
     """An arbitrary request that the check on arrival has accepted.
 
     Attributes:
-        prompt: the number of tokens of its prompt.
+        prompt: the number of tokens in its prompt.
         max_tokens: the number of tokens that it may generate.
         generated: the number of tokens that it has generated so far.
     """

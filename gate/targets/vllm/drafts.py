@@ -80,9 +80,9 @@ class Drafts:
     def propose(self, scheduler: Any, flight: Flight, grammars: Grammars) -> None:
         """Propose drafts for every request that gets a token from a decision.
 
-        The workers carry out decisions in order. So the engine core may fetch the drafts of the
-        newest decision from them even if earlier decisions have not completed
-        (EngineCore.post_step).
+        The engine core asks the workers for the drafts of the newest decision
+        (EngineCore.post_step). Earlier decisions need not have completed by then, because the
+        workers carry out decisions in order.
         """
         if not self.count:
             return

@@ -62,7 +62,7 @@ def features(config: Mapping[str, Any], request: CheckedRequest) -> list[Any]:
         if segment.length > longest:
             raise RefusedError(
                 f"an encoder input of {segment.length} tokens exceeds "
-                f"{BUDGET} or {ROOM} ({longest})"
+                f"{BUDGET} ({config.get(BUDGET, 0)}) or {ROOM} ({config.get(ROOM, 0)})"
             )
         place = inputs.PlaceholderRange(offset=segment.start, length=segment.length)
         specs.append(

@@ -152,7 +152,8 @@ def left_out(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     """Return the requests that were left out of the batch although nothing prevented them from
     running.
 
-    Only cache hits that are shared with running requests count.
+    A waiting request needs fewer blocks if it finds some in the cache. Only cached blocks that
+    running requests hold are taken into account.
     """
     if budget_left(history, step) <= 0 or step.preempted or pipeline_is_full(history):
         return []

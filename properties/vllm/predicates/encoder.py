@@ -162,8 +162,9 @@ def some_drop_is_judged(history: VllmRun, step: Step) -> bool:
 
 
 def _may_be_tried_in_vain(history: VllmRun, step: Step, request: VllmRequestHistory) -> bool:
-    """Return whether outputs may have been dropped for a request that then got no tokens, for
-    example because there were too few blocks."""
+    """Return whether the step may have tried this request in vain. A scheduler that tries a request
+    may drop outputs to make room for its inputs, and then give it no tokens, for example because
+    too few blocks are free."""
     if not request.inputs or (
         request.id in step.scheduled and request.id not in (step.preempted or ())
     ):

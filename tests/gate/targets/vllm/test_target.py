@@ -775,8 +775,8 @@ def test_half_an_encoder_and_an_input_beyond_it_are_refused(vllm):
     vllm.begin(**ENCODER)
     asked = {"id": "a", "prompt": [["cat", 9]], "max_tokens": 1, "encoder_inputs": [0]}
     assert vllm.pipe.add(asked)["message"] == (
-        "an encoder input of 9 tokens exceeds max_num_encoder_input_tokens or encoder_cache_size "
-        "(8)"
+        "an encoder input of 9 tokens exceeds max_num_encoder_input_tokens (8) or "
+        "encoder_cache_size (8)"
     )
     wrong = vllm.pipe.add(asked | {"encoder_inputs": [1]})
     assert "encoder_inputs is [1]; valid: a list of numbers of prompt segments" in wrong["message"]
