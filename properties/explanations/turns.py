@@ -215,8 +215,8 @@ def _turn(failure: Failure, account: RequestHistory, number: int) -> str:
 
 
 def _since(failure: Failure, name: str) -> int:
-    """Return the step after the last one in which the request got tokens. If it never got any, return
-    the step of its arrival."""
+    """Return the step after the last one in which the request got tokens. If it never got any,
+    return the step of its arrival."""
     for number in range(len(failure.steps) - 1, -1, -1):
         if failure.steps[number].scheduled.get(name):
             return number + 1

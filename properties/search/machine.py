@@ -464,7 +464,7 @@ class OperatedMachine(SchedulerMachine):
         after=st.integers(0, 3),
     )
     def operate(self, data: st.DataObject, kind: str, count: int, before: int, after: int) -> None:
-        """Let some requests arrive, take some steps, trigger a control event, and take more steps."""
+        """Let some requests arrive, take steps, trigger a control event, and take more steps."""
         if kind not in self.session.started.controls:
             return
         for _ in range(min(count, MAX_REQUESTS - len(self.requests))):
