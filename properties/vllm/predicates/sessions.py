@@ -98,20 +98,28 @@ def out_of_place(history: VllmRun, step: Step) -> str | None:
 
 def expected_order(history: VllmRun, step: Step) -> list[str]:
     """Return the order in which requests must wait after the step: those that waited before, and
-    the sessions whose turn ends in it. Return an empty list if the order is unknown."""
+    the sessions whose turn ends in it. Return an empty list if the order is unknown.
+
+    Before 0.31, a request that came with a grammar is left out, since no document says whether it
+    keeps its place.
+    """
     if not sessions.are_held(history.config) or not order_is_known(history):
         return []
     ended = ending_turns(history, step)
     waits = {*(step.waiting or ())}.difference(request.id for request in ended)
-    line = [request for request in waited_before(history) if request.id in waits]
     from_0_31 = history.revision in since("0.31")
+    line = [
+        request
+        for request in waited_before(history)
+        if request.id in waits and (from_0_31 or not _came_with_grammar(request))
+    ]
     lost = step.preempted or ()  # requests that lost their blocks go behind those that have some
     first = {
         request.id
         for request in line
-        if request.id not in lost
-        and (request.tokens_loading if from_0_31 else _was_set_aside(request))
-        and (request.between_turns or not from_0_31)
+        if request.between_turns
+        and (request.tokens_loading if from_0_31 else request.aside)
+        and request.id not in lost
     }
     ahead = [r.id for r in ended if (r.id not in lost if from_0_31 else has_to_wait(r))]
     behind = [r.id for r in ended if r.id not in ahead]
@@ -119,12 +127,8 @@ def expected_order(history: VllmRun, step: Step) -> list[str]:
     return front + ahead + [r.id for r in line if r.id not in first] + behind
 
 
-def _was_set_aside(request: VllmRequestHistory) -> bool:
-    """Return whether a waiting request was set aside as it arrived with a grammar, or as it had to
-    wait for an input."""
-    if request.between_turns:
-        return request.aside
-    return request.arrived_blocked and not request.preemptions
+def _came_with_grammar(request: VllmRequestHistory) -> bool:
+    return request.arrived_blocked and not (request.between_turns or request.preemptions)
 
 
 def has_to_wait(request: VllmRequestHistory) -> bool:
