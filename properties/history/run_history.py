@@ -404,10 +404,8 @@ class RunHistory(Generic[R]):
         return min(known, uncomputed)
 
     def kin(self, request: R) -> Collection[R]:
-        """Return the requests that can share tokens with this one, including itself.
-
-        Ended requests are included only if a result about shared tokens depends on them.
-        """
+        """Return the requests that can share tokens with this one, including itself. Ended requests
+        are included only if a result about shared tokens depends on them."""
         return self._kin.of(request)
 
     def max_hit(self, step: Step, account: R) -> int:
@@ -495,11 +493,7 @@ class RunHistory(Generic[R]):
         if first is None:
             self.first_in_line = None
         elif self.first_in_line is None or self.first_in_line[0] != first.id:
-            bounds = bounds_of(self.system)
-            ahead = [
-                request
-                for request in self.live.values()
-                if request.started or (request is not first and bounds.may_pass(first, request))
-            ]
+            bounds, live = bounds_of(self.system), self.live.values()
+            ahead = [r for r in live if r.started or (r is not first and bounds.may_pass(first, r))]
             allowance = bounds.waits(self.config, self.revision, first, ahead)
             self.first_in_line = None if allowance is None else (first.id, self.step, allowance)

@@ -64,7 +64,7 @@ def test_the_help_names_each_default_once(run, said):
 
 def test_the_help_shows_the_default_that_applies_in_the_folder(run, said):
     said("")
-    target = "for a scenario [default: model]"
+    target = "for a scenario: the target, named as for gate [default: model]"
     assert target in " ".join(run("show", "--help").out.split())
     gate = " ".join(run("gate", "--help").out.split())
     assert "system whose rules apply [default: vllm]" in gate

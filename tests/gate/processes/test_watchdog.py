@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from schedproof.gate.processes import work_process
+from schedproof.gate.processes import executors, work_process
 from schedproof.gate.processes.executors import ClusterError, DaskCluster
 from schedproof.gate.processes.watchdog import WatchedProcess, run_watched
 
@@ -166,6 +166,11 @@ def cluster(monkeypatch):
     distributed = pytest.importorskip("distributed", reason="Dask is not installed")
     client = SimpleNamespace(status="running")
     monkeypatch.setattr(distributed, "Client", lambda *address, **options: client)
+
+    async def greet(*_):
+        """The scheduler answers."""
+
+    monkeypatch.setattr(executors, "_greet", greet)
     return DaskCluster(print, "tcp://127.0.0.1:1")
 
 

@@ -45,7 +45,6 @@ def checkout(folder, code=NEW):
     ("spec", "folder"),
     [
         ("nano-vllm", ""),
-        ("nano-vllm:", ""),
         ("nano-vllm:/some/where", "/some/where"),
         ("nano-vllm:here", "here"),
         ("nano-vllm:C:/there", "C:/there"),
