@@ -224,7 +224,8 @@ def check_requests(requests: tuple[Request, ...]) -> None:
                 )
         if request.abort_inside and request.abort_at is None:
             raise InputError(
-                f"{path}.abort_inside", "true needs abort_at, the step in which to abort"
+                f"{path}.abort_inside",
+                "true without abort_at; valid: add abort_at, the step in which to abort",
             )
 
 

@@ -351,7 +351,7 @@ def _check_one_question(
     if save is not None and json_file is not None:
         raise InputError("--json", f"{json_file}: --save compares nothing")
     if save is not None and options["--jobs"] is not None:
-        raise InputError("--jobs", f"{options['--jobs']}: --save records in one process")
+        raise InputError("--jobs", f"{options['--jobs']}: --save uses one process; valid: 1")
     given = [key for key, value in options.items() if value not in (None, [])]
     if since is not None and given:
         raise InputError(

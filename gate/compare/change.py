@@ -188,8 +188,8 @@ class ChangeReporter(Terminal):
 
 
 def causes_of(faults: Sequence[Fault]) -> dict[int, Fault]:
-    """Return the first cause of each fault that may be a consequence, by the fault's number. The
-    first cause is the end of the chain of possible causes: a fault that has no cause itself."""
+    """Return the first cause of each fault that may be a consequence. The keys are the numbers of
+    these faults. To find a first cause, follow the possible causes to a fault without a cause."""
     by_number = {fault.number: fault for fault in faults}
     causes = {}
     for fault in faults:

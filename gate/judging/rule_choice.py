@@ -71,7 +71,8 @@ def rules_to_judge(
             continue
         if rule.id in left_out:
             raise InputError(
-                "--exclude", f"{rule.id} is also named by --rule; valid: one of the two"
+                "--exclude",
+                f"{rule.id} is also named by --rule; valid: name it in one of the two options",
             )
         check_applies(rule, revision)
         if _is_itself(rule, target):

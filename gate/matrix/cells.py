@@ -306,7 +306,8 @@ def matrix_of(judged: Sequence[CellVerdict], profile: str, seed: int) -> Matrix:
 def page_of(
     matrix: Matrix, command: str, note: str = "", unfinished: str = "", missing: int = 0
 ) -> str:
-    """Return the matrix as a page. `unfinished` says why the last `missing` gates did not end."""
+    """Return the matrix as a page. If some gates did not end, `missing` is their number, and
+    `unfinished` says why."""
     environment = Environment(
         loader=PackageLoader("schedproof.gate.matrix", ""),
         undefined=StrictUndefined,

@@ -1,4 +1,4 @@
-"""Judge every run of a trace in one pass, by the rules for which the trace shows enough.
+"""Judge every run of a trace in one pass, by the rules whose fields the trace shows.
 
 Judged steps are discarded, so a trace may have any length.
 """

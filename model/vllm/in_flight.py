@@ -157,9 +157,12 @@ def complete_oldest(config: VllmConfig, state: State, decided: bool) -> tuple[St
 
 
 def places(config: VllmConfig, state: State, flight: Flight) -> dict[str, int]:
-    """Return, for each request, the position in its output of the first token that the decision
-    yields. With drafts, the position is known only when the decision completes, because drafts of
-    earlier decisions in flight may be wrong."""
+    """Return where the tokens of a completing decision begin in the output of each request.
+
+    Without drafts, a position is known when the decision is made. With drafts, earlier decisions
+    may have yielded fewer tokens than hoped. The position is then the number of tokens that the
+    request has generated, if it still runs or waits.
+    """
     generated = {sequence.id: sequence.generated for sequence in (*state.running, *state.waiting)}
     return {
         name: generated.get(name, coming.place) if config.drafts else coming.place

@@ -288,11 +288,12 @@ class DifferentialTarget:
         return translated(config, system, revision, side.system, side.revision)
 
     def _both(self, op: str, call: Callable[[Side], Sequence[Any]]) -> tuple[Reply, Reply | None]:
-        """Return both replies, or only the first if the second target no longer runs. A crash of
-        only one target counts as a difference.
+        """Return the replies of both targets. The second is None if that target no longer runs.
+
+        Record a difference if only one target fails, or if one crashes and the other hangs.
 
         Raises:
-            TargetFault: the first target crashes or hangs.
+            TargetFault: the first target crashes or hangs. A difference is recorded before.
         """
         first, fault = self._answer(op, self.sides[0], call)
         second, other = self._answer(op, self.sides[1], call) if self.together else (None, None)

@@ -333,10 +333,13 @@ def with_tokens(
 
 @st.composite
 def beside_the_batch(draw: st.DrawFn, config: Config, history: VllmRun) -> Shape:
-    """Draw a late request that takes exactly what the running requests leave, give or take a token:
-    the rest of the budget, or the blocks that are free after their next tokens, with or without the
-    watermark. Alternatively, the request fills a block in the same step as a running request. It is
-    often more important than all running requests."""
+    """Draw a late request that takes what the running requests leave, or one token more or less.
+
+    The running requests leave the rest of the budget, and the blocks that are free after they have
+    computed their next tokens. The watermark is left free in some cases. Alternatively, the late
+    request fills a block in the same step as a running request. The late request is often more
+    important than all running requests.
+    """
     block, longest = config["block_size"], longest_request(config)
     running, free = history.decoding(), free_blocks(config, history)
     aims = [request.computed % block + 1 for request in running]

@@ -41,8 +41,9 @@ class Branches:
         self._solver.add(condition)
 
     def possible(self, at: int, condition: Any) -> bool:
-        """Return whether the condition can hold together with the first `at` conditions of the
-        path."""
+        """Return whether the condition can hold at place `at` of the path, that is, together with
+        the conditions before this place. If the solver cannot tell, return True. Forget the
+        conditions from this place on."""
         self._forget_from(at)
         facts, left_out = self.numbers.facts, self.numbers.definitions if self.quick else ()
         self._solver.add([facts[at] for at in range(self._known, len(facts)) if at not in left_out])

@@ -380,12 +380,12 @@ def hit_leaves_last_token(block: int, size: int, more: int) -> list[Any]:
     "pool.cached_blocks",
 )
 def hit_looks_up_each_block(block: Any, more: int) -> list[Any]:
-    """Claim that the loop visits exactly the blocks of a request that end before its last token.
+    """Claim that the loop visits each whole block before the request's last token, and no other.
     Also claim that each iteration looks up the tokens up to the end of its block, hits that block
     and lets the loop go on.
 
-    Every block is cached. If `more` is 1, make the guard's claim instead, which must fail: the last
-    block that is visited may not end right before the last token.
+    Every block is cached. If `more` is 1, make the guard's claim instead, which must fail: at least
+    one token lies between the last visited block and the last token.
     """
     numbers = symbols.make_numbers(block)
     prompt, generated = some(numbers, "prompt", 1), some(numbers, "own")

@@ -52,10 +52,10 @@ class Key:
         )
 
     def _with_contents(self, state: State, history: BranchingHistory) -> Hashable:
-        """Return the queues and the pool. With a cache, the contents of blocks and the order of
-        free blocks matter.
+        """Return the queues and the pool, with the contents of blocks.
 
-        Free blocks without content go first, in any order.
+        The pool hands out the blocks of its `tail` last, and their order matters. The other free
+        blocks have no content, so only their number matters.
         """
         places = {name: place for place, name in enumerate(history.live)}
         held = (*state.parked, *state.leaving) if self._in_flight else ()

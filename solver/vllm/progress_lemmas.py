@@ -81,8 +81,8 @@ def first_running_is_never_preempted(block: Any, fewer: int) -> list[Any]:
 
 @lemma("Under the priority policy, exactly one of two running requests is preempted first.")
 def one_of_two_is_preempted_first(block: Any, alike: int) -> list[Any]:
-    """Make the lemma's claim or, if `alike` is 1, the guard's claim, which must fail: both may have
-    arrived at the same time."""
+    """Make the lemma's claim or, if `alike` is 1, the guard's claim, which must fail: the two
+    requests may have arrived at the same time."""
     numbers = Numbers()
     first, other = ((z3.Int(f"priority {n}"), some(numbers, f"arrival {n}")) for n in (0, 1))
     if not alike:

@@ -55,7 +55,8 @@ def test_a_target_is_sent_every_key_of_the_protocol_and_no_plan():
         ),
         (
             (request(abort_inside=True),),
-            "$.requests[0].abort_inside: true needs abort_at, the step in which to abort",
+            "$.requests[0].abort_inside: true without abort_at; "
+            "valid: add abort_at, the step in which to abort",
         ),
     ],
 )

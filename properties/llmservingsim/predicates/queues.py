@@ -179,8 +179,8 @@ def left_out(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
 
 
 def _could_start(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
-    """Return the waiting requests for whose tokens, including the last one, the pool has room. In
-    revision `documented`, omit requests behind one that waits for blocks."""
+    """Return the waiting requests that could start, because the pool has room for all their tokens,
+    including the last one. A request behind one that waits for blocks could not start."""
     could, free = [], least_free(history, step)
     for request in left_waiting(history, step):
         if must_not_be_cut(history, step, request):

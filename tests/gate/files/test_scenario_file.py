@@ -170,7 +170,10 @@ def test_a_value_that_means_nothing_is_shown_with_its_path(file, changes, line):
         ({"max_tokens": 0}, "max_tokens: 0: Expected `int` >= 1"),
         ({"output_len": 9}, "output_len: 9 is more than max_tokens (8); valid: 1 to 8"),
         ({"id": "r"}, "id: 'r' is already the id of requests[0]"),
-        ({"abort_inside": True}, "abort_inside: true needs abort_at, the step in which to abort"),
+        (
+            {"abort_inside": True},
+            "abort_inside: true without abort_at; valid: add abort_at, the step in which to abort",
+        ),
         ({"priority": "high"}, 'priority: "high": Expected `int`, got `str`'),
     ],
 )
