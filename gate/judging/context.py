@@ -312,7 +312,9 @@ def opened_gate(
             )
             for spec in specs
         ]
-        pipes = [one.target for one in installed if isinstance(one.target, PipeTarget)]
+        pipes = [
+            launched.target for launched in installed if isinstance(launched.target, PipeTarget)
+        ]
         forks = options.forks
         if forks is None and len(specs) == len(pipes) and len(specs) * options.jobs > 1:
             forks = server.enter_context(forking(pipes))

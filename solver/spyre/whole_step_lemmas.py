@@ -232,7 +232,9 @@ def chunk_ignores_others(block: int, name: str, more: int) -> list[Any]:
 
         rest = any_rest(run)
         with (
-            stubs(blocks, hold=_keep_blocks, admit=lambda config, state, one: (one, state.pool)),
+            stubs(
+                blocks, hold=_keep_blocks, admit=lambda config, state, member: (member, state.pool)
+            ),
             stubs(documented, written=lambda *_: []),
         ):
             return chunk_of(0, waits, beside), chunk_of(more, (), ())
@@ -240,6 +242,6 @@ def chunk_ignores_others(block: int, name: str, more: int) -> list[Any]:
     def same(result: Any) -> Any:
         (left, *chunk), (_, *alone) = result
         pairs = zip(chunk, alone, strict=True)
-        return z3.And(z3.BoolVal(left), *(one == other for one, other in pairs))
+        return z3.And(z3.BoolVal(left), *(member == other for member, other in pairs))
 
     return holds_on(numbers, paths(numbers, code, quick=True), same)

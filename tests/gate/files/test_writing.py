@@ -108,9 +108,9 @@ def test_a_link_under_the_name_of_the_incomplete_file_is_not_followed(tmp_path, 
 def test_two_processes_with_one_id_do_not_share_an_incomplete_file(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "getpid", lambda: 1)  # as in two containers
     file = tmp_path / "verdict.json"
-    with write_atomically(file) as one, write_atomically(file) as other:
-        assert one != other
-        one.write_bytes(b"one")
+    with write_atomically(file) as item, write_atomically(file) as other:
+        assert item != other
+        item.write_bytes(b"one")
         other.write_bytes(b"other")
     assert file.read_bytes() == b"one"
     assert [*tmp_path.iterdir()] == [file]

@@ -169,11 +169,11 @@ def test_a_known_difference_excuses_only_a_configuration_in_which_it_can_occur(g
 def test_what_needs_stages_is_no_excuse_of_a_run_without_them(gate):
     judged = gate(Toy(), "ALL-R01")
     judged = replace(judged, options=replace(judged.options, system="vllm", revision="0.25"))
-    one, three = (
+    item, three = (
         _divergence(judged, "V1-R07", "vllm", "vllm 0.19.1", {"pipeline_parallel_size": stages})
         for stages in (1, 3)
     )
-    assert one is None
+    assert item is None
     assert "three or more stages" in three
 
 

@@ -129,10 +129,10 @@ def test_a_rule_without_an_optional_feature_is_not_behind_one_that_needs_it():
 
 
 def test_a_rule_that_the_same_lines_of_a_class_break_is_one_fault():
-    one = finding("V1-R74", needs=("drafts",), own=("mine.py:8-20",), differs="scheduled")
+    item = finding("V1-R74", needs=("drafts",), own=("mine.py:8-20",), differs="scheduled")
     two = finding("V1-R74", needs=("session",), own=("mine.py:8-10",), differs="scheduled")
-    assert len(faults(one, two)) == 1
-    assert len(faults(one, finding("V1-R74", needs=("session",), differs="scheduled"))) == 2
+    assert len(faults(item, two)) == 1
+    assert len(faults(item, finding("V1-R74", needs=("session",), differs="scheduled"))) == 2
 
 
 def test_a_rule_that_breaks_behind_different_rules_is_not_one_fault():

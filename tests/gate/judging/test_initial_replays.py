@@ -91,9 +91,9 @@ def test_what_is_not_replayed_of_the_own_corpus_is_said(gate, found, monkeypatch
 
 def test_an_entry_that_does_not_exercise_its_own_rule_is_named(gate):
     request = Request(id="r", arrival=0, prompt=(("r", 4),), max_tokens=2)
-    one = Scenario(system="spyre", revision="sound", requests=(request,))
+    item = Scenario(system="spyre", revision="sound", requests=(request,))
     rules = ("ALL-R02", "ALL-R08", "OUR-R01")
-    corpus = [replace(one, name=rule, origin={"rule": rule}) for rule in rules]
+    corpus = [replace(item, name=rule, origin={"rule": rule}) for rule in rules]
     judged = gate(Toy(), corpus=corpus)
     gate.events.clear()
     replay_own(judged)

@@ -59,12 +59,12 @@ def start(target):
 
 
 def test_each_fork_runs_the_scheduler_of_its_own_folder(pair, tmp_path, imported):
-    for name, one in zip(("change", "base"), pair, strict=True):
-        told = start(one)
+    for name, item in zip(("change", "base"), pair, strict=True):
+        told = start(item)
         file = tmp_path / name / "scheduler.py"
         assert (told["change"], told["file"]) == (name, str(file))
         assert told["digest"] == digest_of(file)
-        assert told["pid"] == one.process_id
+        assert told["pid"] == item.process_id
         assert told["variables"].items() >= {"COPY": name, "PYTHONPATH": str(file.parent)}.items()
         assert fork_server.VARIABLE not in told["variables"]
     assert len(imported.read_text().split()) == 1

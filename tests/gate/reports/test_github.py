@@ -183,9 +183,9 @@ def test_the_file_of_an_earlier_gate_begins_anew(file):
 
 
 def test_two_gates_that_write_to_one_file_mix_whole_lines(file):
-    with closing(Ndjson(file)) as one, closing(Ndjson(file)) as two:
+    with closing(Ndjson(file)) as item, closing(Ndjson(file)) as two:
         for number in range(9):
-            one(Notice("one" * number))
+            item(Notice("one" * number))
             two(Notice("two"))
     assert all(json.loads(line) for line in file.read_bytes().splitlines())
 

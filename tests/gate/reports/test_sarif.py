@@ -141,8 +141,8 @@ def test_failures_of_one_shape_have_one_fingerprint(file):
 
 
 def test_crashes_with_one_message_in_different_code_have_different_fingerprints(file):
-    one, other = (fingerprint(file, "KeyError", shape=f"KeyError in {name}") for name in "fg")
-    assert one != other
+    item, other = (fingerprint(file, "KeyError", shape=f"KeyError in {name}") for name in "fg")
+    assert item != other
 
 
 @pytest.mark.parametrize(

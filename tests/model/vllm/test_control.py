@@ -99,9 +99,9 @@ def test_a_reset_drops_tokens_in_flight_and_none_comes_twice():
     step(target)
     assert target.control("reset_running_requests")["done"]
     seen = [step(target) for _ in range(5)]
-    places = [one["emitted_at"]["a"] for one in seen if one["emitted_at"]]
+    places = [item["emitted_at"]["a"] for item in seen if item["emitted_at"]]
     assert places == [0, 1]
-    assert {"a": "length"} in [one["finished"] for one in seen]
+    assert {"a": "length"} in [item["finished"] for item in seen]
 
 
 def test_all_paused_schedules_nothing_until_it_is_resumed():

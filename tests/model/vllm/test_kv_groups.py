@@ -80,10 +80,10 @@ def test_two_groups_that_keep_all_tokens_decide_as_one_with_half_the_blocks():
     for model in (plain, doubled):
         for name, length in (("a", 7), ("b", 5), ("c", 3)):
             add(model, name, ("s", 4), (name, length), tokens=3)
-    for one, two in zip(steps(plain, 30), steps(doubled, 30), strict=True):
+    for item, two in zip(steps(plain, 30), steps(doubled, 30), strict=True):
         for field in ("scheduled", "emitted", "preempted", "finished", "running"):
-            assert one[field] == two[field]
-        assert two["free_blocks"] == 2 * one["free_blocks"]
+            assert item[field] == two[field]
+        assert two["free_blocks"] == 2 * item["free_blocks"]
 
 
 def test_admission_reserves_for_a_window_no_more_than_it_ever_holds():

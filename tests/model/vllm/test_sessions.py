@@ -37,9 +37,9 @@ def test_a_turn_computes_its_input_and_the_last_token_of_the_turn_before_is_drop
     target = started()
     add(target, "a", turn("b"))
     seen = steps(target, 4)
-    assert [one["scheduled"] for one in seen] == [{"a": 6}, {"a": 1}, {"a": 3}, {"a": 1}]
-    assert [one["computed"] for one in seen[:3]] == [{"a": 6}, {"a": 7}, {"a": 10}]
-    assert [one["finished"] for one in seen] == [{}, {}, {}, {"a": "length"}]
+    assert [item["scheduled"] for item in seen] == [{"a": 6}, {"a": 1}, {"a": 3}, {"a": 1}]
+    assert [item["computed"] for item in seen[:3]] == [{"a": 6}, {"a": 7}, {"a": 10}]
+    assert [item["finished"] for item in seen] == [{}, {}, {}, {"a": "length"}]
 
 
 def test_a_session_waits_as_long_as_its_input_and_keeps_its_blocks():
@@ -47,15 +47,15 @@ def test_a_session_waits_as_long_as_its_input_and_keeps_its_blocks():
     add(target, "a", turn("b", 2))
     before = steps(target, 2)[-1]
     late = steps(target, 2)
-    assert [one["scheduled"] for one in late] == [{}, {}]
-    assert all(one["parked"] == ["a"] and one["blocks"] == before["blocks"] for one in late)
+    assert [item["scheduled"] for item in late] == [{}, {}]
+    assert all(item["parked"] == ["a"] and item["blocks"] == before["blocks"] for item in late)
     assert step(target)["scheduled"] == {"a": 3}
 
 
 def test_a_turn_that_stops_early_ends_for_its_own_reason_only_if_it_is_the_last():
     target = started()
     add(target, "a", turn("b") | {"max_tokens": 5, "output_len": 1}, max_tokens=1)
-    assert [one["finished"] for one in steps(target, 2)] == [{}, {"a": "eos"}]
+    assert [item["finished"] for item in steps(target, 2)] == [{}, {"a": "eos"}]
 
 
 def test_another_request_finds_what_a_session_has_computed_but_not_its_dropped_token():
@@ -77,7 +77,7 @@ def test_a_session_that_waits_for_input_keeps_its_slot():
     add(target, "a", turn("b", 2), max_tokens=1)
     step(target)
     add(target, "z")
-    assert [one["scheduled"] for one in steps(target, 3)] == [{}, {}, {"a": 3}]
+    assert [item["scheduled"] for item in steps(target, 3)] == [{}, {}, {"a": 3}]
 
 
 @pytest.mark.parametrize(("revision", "waiting"), [("0.33", ["a", "z"]), ("0.30", ["z", "a"])])
@@ -93,7 +93,7 @@ def test_a_session_that_waited_for_its_input_goes_first(revision):
     target = started(revision, max_num_seqs=1)
     add(target, "a", turn("b", 1), max_tokens=1)
     add(target, "z")
-    assert [one["waiting"] for one in steps(target, 2)] == [["a", "z"]] * 2
+    assert [item["waiting"] for item in steps(target, 2)] == [["a", "z"]] * 2
 
 
 def test_sessions_that_would_wait_for_each_others_blocks_give_them_back():
@@ -103,7 +103,7 @@ def test_sessions_that_would_wait_for_each_others_blocks_give_them_back():
     seen = steps(target, 3)[-1]
     assert (seen["preempted"], seen["scheduled"]) == (["b"], {"a": 3})
     assert seen["waiting"] == ["b"]
-    assert [one["finished"] for one in steps(target, 5) if one["finished"]] == [
+    assert [item["finished"] for item in steps(target, 5) if item["finished"]] == [
         *({"a": "length"}, {"b": "length"}),
     ]
 
@@ -113,8 +113,8 @@ def test_a_request_that_preempts_itself_gets_the_blocks_of_sessions_behind_it():
     add(target, "s", turn("s2", None), tokens=3, max_tokens=1)
     target.add({"id": "z", "prompt": [["z", 8]], "max_tokens": 2})
     seen = steps(target, 5)
-    assert [one["preempted"] for one in seen] == [[], ["z", "s"], [], [], []]
-    assert next(one["finished"] for one in seen if one["finished"]) == {"z": "length"}
+    assert [item["preempted"] for item in seen] == [[], ["z", "s"], [], [], []]
+    assert next(item["finished"] for item in seen if item["finished"]) == {"z": "length"}
 
 
 def test_a_session_that_is_aborted_while_it_waits_is_gone():
@@ -140,9 +140,9 @@ def test_a_token_computed_ahead_is_dropped_with_the_last_one_of_its_turn():
     first = {"id": "a", "prompt": [["a", 6]], "max_tokens": 8, "output_len": 2}
     assert target.add(first | {"turns": [turn("b", None)]})["ok"]
     seen = steps(target, 5)
-    assert [one["scheduled"] for one in seen[:4]] == [{"a": 6}, {"a": 1}, {"a": 1}, {"a": 3}]
-    assert [one["emitted"].get("a", 0) for one in seen] == [0, 1, 1, 0, 1]
-    assert [one["computed"]["a"] for one in seen[:4]] == [6, 7, 7, 10]
+    assert [item["scheduled"] for item in seen[:4]] == [{"a": 6}, {"a": 1}, {"a": 1}, {"a": 3}]
+    assert [item["emitted"].get("a", 0) for item in seen] == [0, 1, 1, 0, 1]
+    assert [item["computed"]["a"] for item in seen[:4]] == [6, 7, 7, 10]
 
 
 def test_a_session_whose_turn_ends_after_its_preemption_goes_to_the_end_of_the_queue():

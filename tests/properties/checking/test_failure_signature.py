@@ -87,10 +87,10 @@ def death(code, stderr):
 
 
 def test_a_process_that_ends_by_an_exception_crashed_in_the_code_that_raised_it():
-    one, two = (death(1, TRACEBACK.format(name)) for name in ("one", "two"))
-    assert one.endswith('in one: raise IndexError("list index out of range")')
-    assert one != two
-    assert death(1, TRACEBACK.format("one")) == one
+    item, two = (death(1, TRACEBACK.format(name)) for name in ("one", "two"))
+    assert item.endswith('in one: raise IndexError("list index out of range")')
+    assert item != two
+    assert death(1, TRACEBACK.format("one")) == item
 
 
 def hang(stack, request="a"):

@@ -114,7 +114,7 @@ def test_a_search_draws_sessions_that_wait_and_keeps_every_rule():
     drawn = []
     fixed = {"streaming_inputs": True, "policy": "fcfs"}
     options = SearchOptions(ModelTarget(), "vllm", "0.33", RULES, "small", fixed=fixed)
-    hooks = Hooks(ended=lambda run: drawn.extend(one for r in run.requests for one in r.turns))
+    hooks = Hooks(ended=lambda run: drawn.extend(item for r in run.requests for item in r.turns))
     search = Search(options, hooks)
     assert not run_search(search, 30, 0, 0)
     assert {each.delay for each in drawn} > {None, 0}
@@ -125,7 +125,7 @@ def test_shrinking_leaves_out_turns_that_are_not_needed():
     run = scenario(session("a", turn("b", 5), turn("c", 3, output_len=1)))
 
     def breaks(candidate):
-        return any((one.delay or 0) > 1 for one in candidate.requests[0].turns)
+        return any((item.delay or 0) > 1 for item in candidate.requests[0].turns)
 
     [small] = shrink(run, breaks, 300).requests[0].turns
     assert (small.delay, small.prompt_len, small.max_tokens) == (2, 1, 1)

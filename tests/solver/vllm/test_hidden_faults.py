@@ -17,7 +17,7 @@ def status_of(rule, name, edit):
     with imported_anew({edit.file: text}):
         proofs = importlib.import_module("schedproof.solver.vllm.proofs_by_rule").PROOFS
         obligation = importlib.import_module("schedproof.solver.smt.obligation")
-        [lemma] = [one for one in proofs[rule].obligations(None) if one.name == name]
+        [lemma] = [item for item in proofs[rule].obligations(None) if item.name == name]
         [found] = obligation.discharge([lemma])
         return found.status
 

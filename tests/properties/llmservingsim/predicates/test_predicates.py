@@ -37,14 +37,14 @@ def test_nobody_who_has_started_is_passed_over():
 
 @pytest.mark.parametrize("pool", [None, 8])
 def test_no_newcomer_is_passed_over(pool):
-    one = {"max_num_seqs": 1, "num_blocks": pool}
-    history = book(request("a"), request("b"), **one)
+    item = {"max_num_seqs": 1, "num_blocks": pool}
+    history = book(request("a"), request("b"), **item)
     assert queues.not_by_arrival(history, ran({"b": 6}, "b", "a")) == (
         "a could start but gets no tokens, while b behind it does"
     )
     assert queues.not_by_arrival(history, ran({"a": 6}, "a", "b")) is None
     # The pool has no room for its 13 tokens.
-    history = book(request("a"), request("b", max_tokens=1), **one | {"num_blocks": 3})
+    history = book(request("a"), request("b", max_tokens=1), **item | {"num_blocks": 3})
     assert queues.not_by_arrival(history, ran({"b": 6}, "b", "a", free_blocks=1)) is None
 
 
