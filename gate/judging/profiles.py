@@ -25,8 +25,8 @@ class Profile(NamedTuple):
         corpus_steps: built-in scenarios of more than this many steps are skipped.
         workloads: number of runs for each shape of workload.
         steps: the search of a scale stops after this many steps, not counting shrinking.
-        shrink_steps: Hypothesis stops shrinking a failure after this many steps. Only a target that
-            leaves requests waiting, or a very large scale, needs so many.
+        shrink_steps: Hypothesis stops shrinking a failure after this many steps. Usually, it needs
+            far fewer, unless the target leaves requests waiting or the scale is very large.
     """
 
     examples: int

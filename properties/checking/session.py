@@ -280,9 +280,9 @@ class Session:
     def is_stuck(self) -> bool:
         """Return whether further steps are pointless: requests are unfinished, but none has made
         progress for many steps. If ALL-R06 is checked, the run must go on until its bound."""
-        if any(rule.id == COMPLETION for rule in self.checked):
+        if self.monitor.history.barren_steps < STUCK:
             return False
-        return self.monitor.history.barren_steps >= STUCK
+        return all(rule.id != COMPLETION for rule in self.checked)
 
     @property
     def at_rest(self) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ....model.observation import Step
 from ...history.content import surely_shared
+from ...history.per_step_cache import once
 from ...history.prefix_hits import caches
 from ...rules.pool import blocks_before, blocks_for, perhaps_preempted
 from ...rules.predicate import PHASES, Predicate
@@ -405,6 +406,7 @@ def passed_by(history: VllmRun, step: Step) -> str | None:
     return f"{names(skipped)} not scheduled, although running and budget is left"
 
 
+@once
 def left_out(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     """Return the running requests that are not scheduled, although they have something to compute
     and may have it computed."""
@@ -419,6 +421,7 @@ def left_out(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     ]
 
 
+@once
 def _without_tokens(history: VllmRun, step: Step) -> list[VllmRequestHistory]:
     return [
         request

@@ -493,6 +493,12 @@ def test_a_scheduler_that_does_too_little_where_much_is_asked_is_named(
     assert first_broken(ModelTarget(), "spyre", 2) == expected
 
 
+def test_a_scheduler_whose_hits_make_no_room_waits_too_long_in_a_scarce_pool(monkeypatch):
+    monkeypatch.setattr(*hits_make_no_room())
+    judgements = [judged(ModelTarget(), run) for run in runs("spyre", "scarce", 2)]
+    assert "SPY-R42" in {judgement.broken[0].rule for judgement in judgements if judgement.broken}
+
+
 def running_requests_of_a_large_pool_leave_the_watermark_free():
     grow = kv_cache.grow
 
